@@ -1,0 +1,13 @@
+"""Engine dialects: sans-IO codecs, one file each, and the one list of them."""
+
+from __future__ import annotations
+
+from .llamacpp import LLAMACPP
+from .openai_compatible import OpenAiCompatible
+from .sglang import SGLANG
+from .types import Adapter
+from .vllm import VLLM
+
+_ALL: tuple[Adapter, ...] = (OpenAiCompatible(), VLLM, SGLANG, LLAMACPP)
+
+ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in _ALL}

@@ -1,0 +1,50 @@
+"""JSON as engines write it: read tolerantly, written faithfully, and looked into without trust."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import orjson
+
+Json = dict[str, Any]
+
+
+def read_json(payload: bytes) -> Any:
+    """Parses JSON; also the ``NaN`` and ``Infinity`` that engines write into logprobs.
+
+    Raises:
+        ValueError: Not JSON.
+    """
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(payload)
+        except RecursionError as error:
+            raise ValueError("JSON nested too deeply") from error
+
+
+def write_json(value: Any, source: bytes) -> bytes:
+    """Writes what was read from ``source`` and changed since; NaN and Infinity come out as they came in."""
+    if b"NaN" not in source and b"Infinity" not in source:  # orjson would write null for them
+        try:
+            return orjson.dumps(value)
+        except TypeError:  # lone surrogates, numbers above 64 bits: half an emoji is no reason to lose an answer
+            pass
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def as_object(value: Any) -> Json | None:
+    """The value if it is an object, else None."""
+    return cast(Json, value) if isinstance(value, dict) else None
+
+
+def as_list(value: Any) -> list[Any] | None:
+    """The value if it is a list, else None."""
+    return value if isinstance(value, list) else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def objects(value: Any) -> list[Json]:
+    """The objects among the items of a list; none if it is no list."""
+    return [cast(Json, item) for item in as_list(value) or () if isinstance(item, dict)]

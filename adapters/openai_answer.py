@@ -1,0 +1,229 @@
+"""Whole answers of OpenAI-speaking engines: checked, brought into one shape, or put together from a stream."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from .json_values import Json, as_list, as_object, objects, read_json, write_json
+from .openai_errors import error_in
+from .openai_shape import both_reasoning_names, finish_reason, read_usage
+from .openai_stream import OpenAiStream
+from .types import Answer, MalformedStream
+
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+# An embeddings answer above this is not parsed: only its ends are looked at.
+_PARSED_BYTES = 262_144
+_ENDS_BYTES = 4096
+_MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
+_USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+
+
+class _Body:
+    """The parts of one body, bounded."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        self._size_bytes += len(data)
+        if self._size_bytes > MAX_ANSWER_BYTES:
+            raise MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
+        self._parts.append(data)
+
+    def join(self) -> bytes:
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+
+class WholeAnswer:
+    """A JSON answer of ``/v1/chat/completions`` or ``/v1/completions``; implements ``types.AnswerReader``."""
+
+    outputs = 0
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._body = _Body()
+
+    def feed(self, data: bytes) -> None:
+        self._body.add(data)
+
+    def close(self) -> Answer:
+        body = self._body.join()
+        answer = _read_answer(body)
+        choices = as_list(answer.get("choices"))
+        if choices is None:
+            raise MalformedStream("the engine's answer has no choices")
+        changed = False
+        for choice in objects(choices):
+            changed |= _normalise(choice)
+        usage = read_usage(answer.get("usage"))
+        if answer.get("model") not in (None, self._model):
+            if not changed and len(named := list(_MODEL.finditer(body))) == 1:
+                at, end = named[0].span(1)
+                return Answer(body[:at] + orjson.dumps(self._model) + body[end:], usage, 1)
+            answer["model"] = self._model
+            changed = True
+        return Answer(write_json(answer, body) if changed else body, usage, 1)
+
+
+class EmbeddingsAnswer:
+    """An answer of ``/v1/embeddings``: megabytes of numbers, of which only the ends are read."""
+
+    outputs = 0
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._body = _Body()
+
+    def feed(self, data: bytes) -> None:
+        self._body.add(data)
+
+    def close(self) -> Answer:
+        body = self._body.join()
+        if len(body) > _PARSED_BYTES:
+            return self._by_ends(body)
+        answer = _read_answer(body)
+        if not isinstance(answer.get("data"), list):
+            raise MalformedStream("the engine's answer has no data")
+        usage = read_usage(answer.get("usage"))
+        if answer.get("model") in (None, self._model):
+            return Answer(body, usage, 1)
+        answer["model"] = self._model
+        return Answer(write_json(answer, body), usage, 1)
+
+    def _by_ends(self, body: bytes) -> Answer:
+        head, middle, tail = body[:_ENDS_BYTES], body[_ENDS_BYTES:-_ENDS_BYTES], body[-_ENDS_BYTES:]
+        ours = orjson.dumps(self._model)
+
+        def put_back(found: re.Match[bytes]) -> bytes:
+            return found[0].replace(found[1], ours)
+
+        usage = _USAGE.search(tail) or _USAGE.search(head)
+        head, renamed = _MODEL.subn(put_back, head, count=1)
+        if not renamed:
+            tail = _MODEL.sub(put_back, tail, count=1)
+        return Answer(b"".join((head, middle, tail)), read_usage(orjson.loads(usage[1])) if usage else None, 1)
+
+
+class StreamedAnswer:
+    """A whole answer for the client from a stream of the engine's.
+
+    For engines that do not notice a leaving client unless they stream (llama.cpp); it also times the first token.
+    """
+
+    def __init__(self, stream: OpenAiStream, *, chat: bool) -> None:
+        self._stream = stream
+        stream.tell(self._take)
+        self._chat = chat
+        self._size_bytes = 0
+        self._top: Json = {}
+        self._choices: dict[int, Json] = {}
+        self._calls: dict[int, list[Json]] = {}  # tool calls, by choice
+
+    @property
+    def outputs(self) -> int:
+        return self._stream.outputs
+
+    def feed(self, data: bytes) -> None:
+        self._size_bytes += len(data)
+        if self._size_bytes > MAX_ANSWER_BYTES:
+            raise MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
+        self._stream.feed(data)
+        if self._stream.error is not None:
+            raise self._stream.error
+
+    def _take(self, chunk: Json) -> None:
+        """Adds one normalised chunk."""
+        for key, value in chunk.items():
+            if key != "choices" and not (value is None and key in self._top):
+                self._top[key] = value
+        for choice in objects(chunk.get("choices")):
+            self._take_choice(choice)
+
+    def close(self) -> Answer:
+        self._stream.close()
+        for index, calls in self._calls.items():
+            self._choices[index]["message"]["tool_calls"] = calls
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        kind = "chat.completion" if self._chat else "text_completion"
+        answer = {**self._top, "object": kind, "model": self._stream.model, "choices": choices}
+        return Answer(write_json(answer, b""), self._stream.usage, 1)
+
+    def _take_choice(self, choice: Json) -> None:
+        index = choice.get("index")
+        index = index if isinstance(index, int) else 0
+        whole = self._choices.get(index)
+        if whole is None:
+            empty: Json = {"message": {"role": "assistant", "content": None}} if self._chat else {"text": ""}
+            whole = self._choices[index] = {"index": index, **empty, "logprobs": None, "finish_reason": None}
+        for key, value in choice.items():
+            if key == "delta" and self._chat:
+                self._take_delta(index, whole["message"], as_object(value) or {})
+            elif key == "text" and not self._chat:
+                whole["text"] += value if isinstance(value, str) else ""
+            elif key == "logprobs":
+                whole["logprobs"] = _joined(whole["logprobs"], value)
+            elif value is not None and key not in ("index", "message"):
+                whole[key] = value
+
+    def _take_delta(self, index: int, message: Json, delta: Json) -> None:
+        for key, value in delta.items():
+            if value is None or key == "role":
+                continue
+            if key == "tool_calls":
+                if deltas := objects(value):
+                    _merge_calls(self._calls.setdefault(index, []), deltas)
+            elif isinstance(value, str):
+                text = message.get(key)
+                message[key] = text + value if isinstance(text, str) else value
+            else:
+                message[key] = _joined(message.get(key), value)
+
+
+def _read_answer(body: bytes) -> Json:
+    try:
+        answer = read_json(body)
+    except ValueError as error:
+        raise MalformedStream("the engine's answer is not JSON") from error
+    if (failed := error_in(answer)) is not None:
+        raise failed
+    fields = as_object(answer)
+    if fields is None:
+        raise MalformedStream("the engine's answer is not a JSON object")
+    return fields
+
+
+def _normalise(choice: Json) -> bool:
+    message = as_object(choice.get("message"))
+    if message is None:
+        return finish_reason(choice, saw_tool_calls=False)
+    changed = both_reasoning_names(message)
+    return finish_reason(choice, saw_tool_calls=bool(message.get("tool_calls"))) or changed
+
+
+def _merge_calls(calls: list[Json], deltas: list[Json]) -> None:
+    for delta in deltas:
+        index: int = delta["index"]  # ToolCalls has put it right
+        while len(calls) <= index:
+            calls.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
+        call = calls[index]
+        for key, value in delta.items():
+            if value is not None and key not in ("index", "function"):
+                call[key] = value
+        for key, value in (as_object(delta.get("function")) or {}).items():
+            if isinstance(value, str):
+                call["function"][key] = call["function"].get(key, "") + value
+
+
+def _joined(old: Any, new: Any) -> Any:
+    """Lists grow, dicts of lists grow by key, all else is replaced; None adds nothing."""
+    if new is None:
+        return old
+    if (items := as_list(old)) is not None and (more := as_list(new)) is not None:
+        return [*items, *more]
+    if (fields := as_object(old)) is not None and (others := as_object(new)) is not None:
+        return {**fields, **{key: _joined(fields.get(key), value) for key, value in others.items()}}
+    return new

@@ -1,0 +1,83 @@
+"""The dialect that vLLM, SGLang, llama.cpp and most others share: OpenAI's own.
+
+The engine gets the client's body, changed as little as can be: the engine's name of the model, and a request for usage
+at the end of a stream. What else one engine does its own way is a field here, set in that engine's file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .bodies import edit
+from .json_values import as_object
+from .openai_answer import EmbeddingsAnswer, StreamedAnswer, WholeAnswer
+from .openai_errors import read_error
+from .openai_stream import OpenAiStream
+from .types import AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
+
+_GENERATES = frozenset(("chat", "text_completion"))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAiCompatible:
+    """An engine that speaks OpenAI's dialect; implements ``types.Adapter``.
+
+    Attributes:
+        strip_nulls: Leave out top-level fields that are null, which some engines refuse.
+        stream_always: Ask for a stream although the client wants none: the engine notices a leaving client only then.
+        usage_per_choice: It reports usage for each choice, not once for the request.
+        sends_done: Every whole stream of its ends with ``[DONE]``; transformers' server never sends it.
+    """
+
+    name: str = "openai"
+    idle_s: float = 4.0
+    health_path: str = "/v1/models"
+    strip_nulls: bool = False
+    stream_always: bool = False
+    usage_per_choice: bool = False
+    sends_done: bool = False
+
+    def encode(self, request: GatewayRequest, model: str | None) -> UpstreamRequest:
+        body = request.body
+        generates = request.operation in _GENERATES
+        stream = request.stream
+        add: dict[str, Any] = {}
+        if generates and not stream and self.stream_always and not (body.get("logprobs") and body.get("tools")):
+            stream = True  # llama.cpp answers 400 to logprobs with tools in a stream
+            add["stream"] = True
+        if generates and stream and not request.wants_usage:
+            add["stream_options"] = {**(as_object(body.get("stream_options")) or {}), "include_usage": True}
+        nulls = [key for key, value in body.items() if value is None and key not in add] if self.strip_nulls else ()
+        return UpstreamRequest(
+            path=request.path,
+            body=edit(request.raw, body, model=model, add=add, drop=nulls) if body else request.raw,
+            stream=stream,
+        )
+
+    def stream_decoder(self, request: GatewayRequest) -> OpenAiStream:
+        options = as_object(request.body.get("stream_options")) or {}
+        running = bool(options.get("continuous_usage_stats"))
+        return self._decoder(request, wants_usage=request.wants_usage, running_usage=running)
+
+    def answer_reader(self, request: GatewayRequest, upstream: UpstreamRequest, content_type: str) -> AnswerReader:
+        if request.operation == "embeddings":
+            return EmbeddingsAnswer(request.model)
+        if upstream.stream and "event-stream" in content_type:
+            decoder = self._decoder(request, wants_usage=True, running_usage=False)
+            return StreamedAnswer(decoder, chat=request.operation == "chat")
+        return WholeAnswer(request.model)
+
+    def _decoder(self, request: GatewayRequest, *, wants_usage: bool, running_usage: bool) -> OpenAiStream:
+        n = request.body.get("n")
+        return OpenAiStream(
+            request.model,
+            wants_usage=wants_usage,
+            running_usage=running_usage,
+            choices_per_prompt=n if isinstance(n, int) and n > 0 else 1,
+            usage_per_choice=self.usage_per_choice,
+            sends_done=self.sends_done,
+        )
+
+    def read_error(self, status: int, body: bytes) -> EngineFailed:
+        return read_error(status, body)

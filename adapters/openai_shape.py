@@ -1,0 +1,148 @@
+"""One shape for what OpenAI-speaking engines answer: choices, tool calls, reasoning, finish reasons, usage.
+
+Every function changes a parsed chunk or answer in place and says whether it did, so that what was right already can
+go to the client as the engine's own bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .json_values import Json, as_object
+from .types import EngineFailed, Usage
+
+_OUTPUT_KEYS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "audio")
+# Of the engine's own accord: everything else is either passed on, or no answer at all (`BROKEN`).
+_FINISH = {"eos_token": "stop", "stop_sequence": "stop", "eos": "stop", "repetition": "length", "max_tokens": "length"}
+BROKEN = frozenset(("abort", "error", "cancelled"))
+
+
+def has_output(choice: Json) -> bool:
+    """Whether a stream choice carries content, reasoning, a tool call or a refusal; a role is no output."""
+    if choice.get("text"):
+        return True
+    delta = as_object(choice.get("delta"))
+    return delta is not None and any(delta.get(key) for key in _OUTPUT_KEYS)
+
+
+def both_reasoning_names(message: Json) -> bool:
+    """Gives reasoning text under both names in use: ``reasoning_content`` and vLLM's ``reasoning``."""
+    theirs, others = message.get("reasoning"), message.get("reasoning_content")
+    if theirs and not others and isinstance(theirs, str):
+        message["reasoning_content"] = theirs
+        return True
+    if others and not theirs and isinstance(others, str):
+        message["reasoning"] = others
+        return True
+    return False
+
+
+def finish_reason(choice: Json, *, saw_tool_calls: bool) -> bool:
+    """Maps an engine's own finish reason to OpenAI's.
+
+    Raises:
+        EngineFailed: The reason says that the answer is not whole.
+    """
+    reason = choice.get("finish_reason")
+    if not reason or reason == "length" or not isinstance(reason, str):
+        return False
+    if reason in BROKEN:
+        raise EngineFailed(
+            502, f"the engine ended the answer before it was whole (finish reason {reason!r})", code=reason
+        )
+    mapped = _FINISH.get(reason, reason)
+    if mapped == "stop" and saw_tool_calls:
+        mapped = "tool_calls"
+    choice["finish_reason"] = mapped
+    return mapped != reason
+
+
+def read_usage(value: Any) -> Usage | None:
+    """Reads a ``usage`` object; None if it is none."""
+    fields = as_object(value)
+    if fields is None:
+        return None
+    prompt, completion = fields.get("prompt_tokens"), fields.get("completion_tokens", 0)
+    if not isinstance(prompt, int) or not isinstance(completion, int):
+        return None
+    of_prompt, of_completion = fields.get("prompt_tokens_details"), fields.get("completion_tokens_details")
+    return Usage(
+        prompt,
+        completion,
+        _count(of_prompt, "cached_tokens") if of_prompt else None,
+        _count(of_completion, "reasoning_tokens") if of_completion else None,
+    )
+
+
+def add_usage(total: Json | None, part: Json, *, choices_per_prompt: int) -> Json:
+    """Adds up usage that an engine reports for each choice (llama.cpp): the prompt of n choices counts once."""
+    if total is None:
+        total = {**part, "_parts": 0, "_prompt": 0, "_cached": 0, "completion_tokens": 0}
+    parts = total["_parts"] + 1
+    prompt = total["_prompt"] + (_count(part, "prompt_tokens") or 0)
+    cached = total["_cached"] + (_count(part.get("prompt_tokens_details"), "cached_tokens") or 0)
+    completion_tokens = total["completion_tokens"] + (_count(part, "completion_tokens") or 0)
+    repeats = min(parts, choices_per_prompt)
+    summed = {
+        **total,
+        "_parts": parts,
+        "_prompt": prompt,
+        "_cached": cached,
+        "prompt_tokens": prompt // repeats,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt // repeats + completion_tokens,
+    }
+    if isinstance(part.get("prompt_tokens_details"), dict):
+        summed["prompt_tokens_details"] = {**part["prompt_tokens_details"], "cached_tokens": cached // repeats}
+    return summed
+
+
+def public_usage(total: Json) -> Json:
+    return {key: value for key, value in total.items() if not key.startswith("_")}
+
+
+class ToolCalls:
+    """Repairs the indexes of streamed tool calls of one choice.
+
+    Some engines give every call index 0 (Ollama, RW-06), so that clients glue two argument strings together; a new id
+    or a new name at an index in use begins a call of its own.
+    """
+
+    __slots__ = ("_ids", "_moved")
+
+    def __init__(self) -> None:
+        self._ids: list[str | None] = []  # by the index the client sees
+        self._moved: dict[int, int] = {}  # the engine's index -> ours
+
+    def __bool__(self) -> bool:
+        return bool(self._ids)
+
+    def repair(self, deltas: list[Json]) -> bool:
+        """Puts the indexes right. Returns whether one was wrong."""
+        changed = False
+        for delta in deltas:
+            changed |= self._repair(delta)
+        return changed
+
+    def _repair(self, delta: Json) -> bool:
+        index, call_id = delta.get("index"), delta.get("id")
+        theirs = index if isinstance(index, int) else 0
+        ours = self._moved.get(theirs)
+        begins = ours is None or (isinstance(call_id, str) and call_id != "" and call_id != self._ids[ours])
+        if begins and ours is not None and self._ids[ours] is None:
+            self._ids[ours] = call_id  # the id came after the first piece
+            begins = False
+        if begins:
+            ours = len(self._ids)
+            self._moved[theirs] = ours
+            self._ids.append(call_id if isinstance(call_id, str) and call_id else None)
+        if ours == index:
+            return False
+        delta["index"] = ours
+        return True
+
+
+def _count(fields: Any, key: str) -> int | None:
+    known = as_object(fields)
+    value = known.get(key) if known is not None else None
+    return value if isinstance(value, int) else None

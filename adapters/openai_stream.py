@@ -1,0 +1,298 @@
+"""Decoder of ``/v1/chat/completions`` and ``/v1/completions`` streams of OpenAI-speaking engines.
+
+``data: {chunk}`` events, ``data: [DONE]`` at the end. JSON is parsed until a plain chunk has been seen: one that holds
+text and nothing that must be read or changed. What stands before and after its text is kept as a template, and a chunk
+that differs from it in the text only goes to the client as it came. Whatever else comes is parsed again: finish
+reasons, usage, tool calls, reasoning, errors cannot be missed, whichever way an engine spells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import orjson
+
+from .framing import SseFramer
+from .json_values import Json, as_list, as_object, objects, read_json, write_json
+from .openai_errors import error_in
+from .openai_shape import (
+    ToolCalls,
+    add_usage,
+    both_reasoning_names,
+    finish_reason,
+    has_output,
+    public_usage,
+    read_usage,
+)
+from .types import AdapterError, MalformedStream, TruncatedStream, Usage
+
+# A chunk without choices that holds nothing else is not for clients.
+_ENVELOPE = frozenset(
+    ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "timings", "metrics")
+)
+# Where a plain chunk has its text: chat, then completions. Engines write the colon with or without a space.
+_TEXT_KEYS = (b'"content":', b'"content": ', b'"text":', b'"text": ')
+
+
+class OpenAiStream:
+    """Implements ``types.StreamDecoder``.
+
+    Args:
+        model: The name that the client is to read.
+        wants_usage: Whether the client asked for a usage chunk.
+        running_usage: Whether it asked for usage on every chunk (vLLM's and SGLang's ``continuous_usage_stats``).
+        choices_per_prompt: ``n`` of the request.
+        usage_per_choice: Whether the engine reports usage for each choice instead of once.
+        sends_done: Whether this engine ends every whole stream with ``[DONE]``, so that one without it is cut.
+    """
+
+    __slots__ = (
+        "_aligned",
+        "_choices_per_prompt",
+        "_done",
+        "_finish",
+        "_framer",
+        "_on_chunk",
+        "_prefix",
+        "_rename",
+        "_running_usage",
+        "_sends_done",
+        "_shape",
+        "_suffix",
+        "_tools",
+        "_usage",
+        "_usage_per_choice",
+        "_wants_usage",
+        "error",
+        "finished",
+        "model",
+        "outputs",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        wants_usage: bool,
+        running_usage: bool = False,
+        choices_per_prompt: int = 1,
+        usage_per_choice: bool = False,
+        sends_done: bool = False,
+    ) -> None:
+        self.model = model
+        self.outputs = 0
+        self.usage: Usage | None = None
+        self.finished = False
+        self.error: AdapterError | None = None
+        self._wants_usage = wants_usage
+        self._running_usage = running_usage
+        self._choices_per_prompt = choices_per_prompt
+        self._usage_per_choice = usage_per_choice
+        self._sends_done = sends_done
+        self._on_chunk: Callable[[Json], None] | None = None
+        self._framer = SseFramer()
+        self._prefix: bytes | None = None  # the template of a plain chunk: all before its text, and all after it
+        self._suffix = b""
+        self._aligned = True  # no event is open in the framer
+        self._rename: tuple[bytes, bytes] | None = None
+        self._finish: dict[int, str | None] = {}
+        self._tools: dict[int, ToolCalls] = {}
+        self._usage: Json | None = None
+        self._shape: Json = {}  # id, object, created of the last chunk, for a usage chunk of our own
+        self._done = False
+
+    def tell(self, on_chunk: Callable[[Json], None]) -> None:
+        """Gives every normalised chunk to ``on_chunk``; ``feed`` then returns nothing."""
+        self._on_chunk = on_chunk
+
+    def feed(self, data: bytes) -> bytes:
+        prefix = self._prefix
+        if prefix is None or not self._aligned:
+            return self._feed_frames(data)
+        suffix, text_at, at, size_bytes = self._suffix, len(prefix), 0, len(data)
+        while at < size_bytes and data.startswith(prefix, at):
+            quote = data.find(b'"', at + text_at)
+            if quote == at + text_at or not data.startswith(suffix, quote):
+                break
+            at = quote + len(suffix)
+            self.outputs += 1
+        if at == 0:
+            return self._feed_frames(data)
+        plain = data if at == size_bytes else data[:at]
+        if self._rename is not None:
+            plain = plain.replace(*self._rename)
+        return plain if at == size_bytes else plain + self._feed_frames(data[at:])
+
+    def close(self) -> bytes:
+        out = b""
+        if not self._done and self.error is None:
+            out = self._last_event()
+            if not self._done and self.error is None and not self._sends_done:
+                out += self._end()
+        if self.error is None and not self.finished and self._framer.stray:
+            self._read_stray()
+        if self.error is not None:
+            raise self.error
+        if not self.finished:
+            raise TruncatedStream("the engine's stream ended before the answer was finished")
+        return out
+
+    def _last_event(self) -> bytes:
+        """Reads the event that no blank line ended. If that is because it was cut, the answer is, and not malformed."""
+        try:
+            last = self._framer.close()
+        except MalformedStream as error:
+            self.error = error
+            return b""
+        out = self._read(last)
+        if isinstance(self.error, MalformedStream):
+            self.error = None
+        return out
+
+    # --- frames
+
+    def _feed_frames(self, data: bytes) -> bytes:
+        if self.error is not None or self._done:
+            return b""
+        try:
+            frames = self._framer.feed(data)
+        except MalformedStream as error:
+            self.error = error
+            return b""
+        self._aligned = not self._framer.pending_bytes
+        return self._read(frames)
+
+    def _read(self, frames: list[bytes]) -> bytes:
+        out: list[bytes] = []
+        for payload in frames:
+            if payload == b"[DONE]" or payload.strip() == b"[DONE]":
+                out.append(self._end())
+            else:
+                try:
+                    out.append(self._chunk(payload))
+                except AdapterError as error:
+                    self.error = error
+            if self._done or self.error is not None:
+                self._prefix = None  # nothing more is wanted, plain or not
+                break
+        return b"".join(out)
+
+    def _chunk(self, payload: bytes) -> bytes:
+        try:
+            chunk = read_json(payload)
+        except ValueError as error:
+            raise MalformedStream("the engine's stream holds an event that is not JSON") from error
+        if (failed := error_in(chunk)) is not None:
+            raise failed
+        if chunk is None:
+            return b""  # llama.cpp begins the stream of a batch of completions with it
+        fields = as_object(chunk)
+        if fields is None:
+            raise MalformedStream("the engine's stream holds an event that is not a JSON object")
+        changed = self._take_usage(fields)
+        choices = as_list(fields.get("choices") or [])
+        if choices is None:
+            raise MalformedStream("the engine's stream holds a chunk whose choices are no list")
+        if changed == "usage only" or not (choices or fields.keys() - _ENVELOPE):
+            return b""  # clients that look at choices[0] fail on an empty list (RW-03)
+        output = False
+        for choice in objects(choices):
+            output |= has_output(choice)
+            if self._take_choice(choice):
+                changed = "rewritten"
+        self.outputs += output
+        self._shape = fields
+        renamed = fields.get("model") not in (None, self.model)
+        if self._on_chunk is not None:
+            self._on_chunk(fields)
+            return b""
+        out = self._renamed(payload, fields["model"]) if renamed and changed is None else payload
+        if changed is not None or out is None:
+            if renamed:
+                fields["model"] = self.model
+            out = write_json(fields, payload)
+        elif output and len(choices) == 1:
+            self._learn(payload, choices[0])
+        return b"data: %b\n\n" % (out.replace(b"\n", b" ") if b"\n" in out else out)
+
+    def _learn(self, payload: bytes, choice: Json) -> None:
+        """Takes a chunk that went out as it came (but for the model's name) as the template, if it holds plain text."""
+        delta = as_object(choice.get("delta"))
+        text = choice.get("text") if delta is None else delta.get("content")
+        if choice.get("finish_reason") or not isinstance(text, str) or not text or b"\n" in payload:
+            return
+        quoted = write_json(text, payload)
+        for key in _TEXT_KEYS:
+            if payload.count(key + quoted) == 1:
+                at = payload.index(key + quoted) + len(key) + 1
+                self._prefix = b"data: " + payload[:at]
+                self._suffix = payload[at + len(quoted) - 2 :] + b"\n\n"
+                return
+
+    def _renamed(self, payload: bytes, theirs: Any) -> bytes | None:
+        """Puts the client's name in place by bytes; None if the engine spells the field in some other way."""
+        if self._rename is None:
+            theirs_json, ours_json = write_json(theirs, payload), orjson.dumps(self.model)
+            for key in (b'"model":', b'"model": '):
+                if payload.count(key + theirs_json) == 1:
+                    self._rename = (key + theirs_json, key + ours_json)
+                    break
+            else:
+                return None
+        return payload.replace(*self._rename) if self._rename[0] in payload else None
+
+    def _take_choice(self, choice: Json) -> bool:
+        index = choice.get("index")
+        index = index if isinstance(index, int) else 0
+        changed = False
+        if (delta := as_object(choice.get("delta"))) is not None:
+            changed = both_reasoning_names(delta)
+            if calls := objects(delta.get("tool_calls")):
+                changed |= self._tools.setdefault(index, ToolCalls()).repair(calls)
+        changed |= finish_reason(choice, saw_tool_calls=bool(self._tools.get(index)))
+        reason = choice.get("finish_reason")
+        if reason:
+            self._finish[index] = str(reason)
+        else:
+            self._finish.setdefault(index, None)
+        return changed
+
+    def _take_usage(self, chunk: Json) -> Literal["usage only", "rewritten"] | None:
+        usage = as_object(chunk.get("usage"))
+        if usage is None:
+            return None
+        if self._usage_per_choice:
+            self._usage = add_usage(self._usage, usage, choices_per_prompt=self._choices_per_prompt)
+        else:
+            self._usage = usage
+        self.usage = read_usage(self._usage)
+        if not chunk.get("choices"):
+            self._shape = chunk
+            return "usage only"
+        if self._running_usage:
+            return None
+        del chunk["usage"]
+        return "rewritten"
+
+    # --- ends
+
+    def _end(self) -> bytes:
+        """``[DONE]``, or a clean end of the body. Returns the usage chunk, if there is to be one."""
+        self._done = True
+        self.finished = bool(self._finish) and all(self._finish.values())
+        if not self.finished or not self._wants_usage or self._usage is None:
+            return b""
+        chunk: Json = {**self._shape, "model": self.model, "choices": [], "usage": public_usage(self._usage)}
+        if self._on_chunk is not None:
+            self._on_chunk(chunk)
+            return b""
+        return b"data: %b\n\n" % write_json(chunk, b"")
+
+    def _read_stray(self) -> None:
+        """A bare ``{"error": ...}`` line without ``data:`` (RW-08)."""
+        try:
+            self.error = error_in(read_json(self._framer.stray))
+        except ValueError:
+            self.error = None

@@ -1,0 +1,206 @@
+"""What adapters are made of: the request they encode, the pieces they give back, the errors they raise.
+
+An adapter is sans-IO. It turns a client's call into one HTTP request for its engine, the engine's bytes into
+whole SSE frames for the client, and the engine's refusals into one error value. It opens no socket, reads no
+clock and keeps nothing between requests. Values made for every request are named tuples: frozen, and made in a third of
+the time of a frozen dataclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Protocol
+
+from .json_values import as_object
+
+Operation = Literal["chat", "text_completion", "embeddings", "other"]
+
+
+class AdapterError(Exception):
+    """The engine broke its contract. The message is safe to show to a client."""
+
+
+class MalformedStream(AdapterError):
+    """Bytes that are no frame of this dialect."""
+
+
+class TruncatedStream(AdapterError):
+    """The body ended before the engine said that the answer was finished."""
+
+
+class EngineFailed(AdapterError):
+    """The engine reported an error: as an HTTP status, or inside a 200.
+
+    Attributes:
+        status: HTTP status the engine meant, 400 to 599.
+        type: The engine's own error type, or None.
+        code: The engine's own error code as text, or None.
+        param: The request field it complained of, or None.
+    """
+
+    def __init__(
+        self, status: int, message: str, *, type: str | None = None, code: str | None = None, param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.code = code
+        self.param = param
+
+
+class Usage(NamedTuple):
+    """Token counts as the engine reported them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class GatewayRequest(NamedTuple):
+    """One call of a client, read and checked.
+
+    Attributes:
+        request_id: The id the client sees in ``x-request-id``.
+        operation: What is asked for; bounded, so it may be a metric label.
+        path: Path below the engine's base URL, for example ``/v1/chat/completions``; may hold a query.
+        method: HTTP method.
+        model: The name the client asked for, and will read back.
+        stream: Whether the client wants a stream.
+        raw: The body as the client sent it, byte for byte.
+        body: The same, parsed. In a body above ``SKELETON_BYTES`` long strings are cut to "" (see ``bodies``).
+        created_unix_s: Wall clock of arrival.
+    """
+
+    request_id: str
+    operation: Operation
+    path: str
+    method: str
+    model: str
+    stream: bool
+    raw: bytes
+    body: Mapping[str, Any]
+    created_unix_s: int
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether the client asked for a usage chunk at the end of its stream."""
+        options = as_object(self.body.get("stream_options"))
+        return options is not None and bool(options.get("include_usage"))
+
+
+class UpstreamRequest(NamedTuple):
+    """What goes to the engine.
+
+    Attributes:
+        path: Below the endpoint's base URL.
+        body: Bytes to send.
+        stream: Whether the engine was asked for a stream; may be so although the client was not.
+        dropped: Names of request fields this engine cannot take and that were left out.
+    """
+
+    path: str
+    body: bytes
+    stream: bool
+    dropped: tuple[str, ...] = ()
+
+
+class StreamDecoder(Protocol):
+    """One engine stream: bytes in, whole SSE frames for the client out, cut wherever the network cuts.
+
+    Attributes:
+        outputs: Chunks with output so far: content, reasoning, tool call or refusal.
+        usage: The engine's token counts once they are known.
+        finished: The engine said that the answer is whole. Nothing more will come out of ``feed``.
+        error: What is wrong with the stream: the engine's own error, if a frame carried one, or a frame that is none
+            of this dialect. Nothing more will come out of ``feed``.
+    """
+
+    outputs: int
+    usage: Usage | None
+    finished: bool
+    error: AdapterError | None
+
+    def feed(self, data: bytes) -> bytes:
+        """Returns the whole frames that ``data`` completes, ready for the client; b"" when it completes none.
+
+        Never raises: what comes before a bad frame is good, and ``error`` tells of the bad one.
+        """
+        ...
+
+    def close(self) -> bytes:
+        """Says that the body ended. Returns the frames that were held back until now (usage).
+
+        Raises:
+            AdapterError: ``error``, or TruncatedStream: the answer is not whole.
+        """
+        ...
+
+
+class Answer(NamedTuple):
+    """A whole answer, ready for the client."""
+
+    body: bytes
+    usage: Usage | None
+    outputs: int
+
+
+class AnswerReader(Protocol):
+    """Puts a whole (not streamed) answer together from the engine's body, whichever way the engine sent it."""
+
+    def feed(self, data: bytes) -> None:
+        """Takes one read.
+
+        Raises:
+            MalformedStream: As for a stream.
+        """
+        ...
+
+    @property
+    def outputs(self) -> int:
+        """Chunks with output so far; 0 until the end if the engine does not stream."""
+        ...
+
+    def close(self) -> Answer:
+        """Returns the answer.
+
+        Raises:
+            AdapterError: The engine reported an error, broke off, or sent what is no answer.
+        """
+        ...
+
+
+class Adapter(Protocol):
+    """One engine's dialect."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name in configuration, metrics and traces."""
+        ...
+
+    @property
+    def idle_s(self) -> float:
+        """How long an idle connection may wait and still be used again."""
+        ...
+
+    @property
+    def health_path(self) -> str:
+        """A cheap path that answers 200 while the engine can serve."""
+        ...
+
+    def encode(self, request: GatewayRequest, model: str | None) -> UpstreamRequest:
+        """Returns the request for the engine; ``model`` replaces the client's name for it, unless None.
+
+        Raises:
+            EngineFailed: The engine cannot do what the request asks for (400, names the field).
+        """
+        ...
+
+    def stream_decoder(self, request: GatewayRequest) -> StreamDecoder: ...
+
+    def answer_reader(self, request: GatewayRequest, upstream: UpstreamRequest, content_type: str) -> AnswerReader: ...
+
+    def read_error(self, status: int, body: bytes) -> EngineFailed:
+        """Reads an error answer of any shape; never raises."""
+        ...
