@@ -1,0 +1,1 @@
+"""Transports to engines: one contract, two implementations."""
