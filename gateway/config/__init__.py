@@ -1,0 +1,37 @@
+"""The configuration: ``models`` says what there is, ``file`` reads it with all its mistakes."""
+
+from __future__ import annotations
+
+from .models import (
+    AdminConfig,
+    Config,
+    CorsConfig,
+    EndpointConfig,
+    Engine,
+    HealthConfig,
+    LimitsHttpConfig,
+    LogConfig,
+    PoolConfig,
+    RetriesConfig,
+    RoutingConfig,
+    ShutdownConfig,
+    StreamConfig,
+    TimeoutsConfig,
+)
+
+__all__ = [
+    "AdminConfig",
+    "Config",
+    "CorsConfig",
+    "EndpointConfig",
+    "Engine",
+    "HealthConfig",
+    "LimitsHttpConfig",
+    "LogConfig",
+    "PoolConfig",
+    "RetriesConfig",
+    "RoutingConfig",
+    "ShutdownConfig",
+    "StreamConfig",
+    "TimeoutsConfig",
+]

@@ -1,0 +1,183 @@
+"""A configuration file to a ``Config``, or to all of its mistakes at once."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gateway.config import promised
+from gateway.config.models import CONFLICT, Config
+from gateway.config.names import PoolNames, conflicts
+from gateway.config.problems import ConfigError, Problem, dotted
+from gateway.config.schema import blocks, key_path, key_paths
+from gateway.config.tree import Location, Tree, read_tree
+
+_KEY: Final = "[key]"  # pydantic's mark for an error in the name of a key
+
+_WORDS: Final = {
+    "missing": "is missing",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_parsing_size": "is too large a number",
+    "int_type": "must be a whole number",
+    "float_parsing": "must be a number, for example 0.5",
+    "float_type": "must be a number, for example 0.5",
+    "finite_number": "must be a finite number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be a text",
+    "tuple_type": "must be a list: - entries below each other, or [in, brackets]",
+    "dict_type": "must be a mapping: keys with values below it",
+    "model_type": "must be a mapping: keys with values below it",
+    "string_too_short": "is empty: give a value, or remove the key",
+    "too_short": "needs at least one entry",
+}
+
+
+def load(path: str | Path) -> Config:
+    """Reads a file, with variables from this process's environment.
+
+    Raises:
+        ConfigError: The file cannot be read, or has mistakes; it holds all of them.
+    """
+    source = os.fspath(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        message = "there is no such file: name another with -c FILE, or create it; pools.NAME.endpoints is all it needs"
+    except IsADirectoryError:
+        message = "is a directory: name the file in it with -c FILE"
+    except PermissionError:
+        message = "may not be read by this user: change its permissions"
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8 text (byte {error.start}): save it as UTF-8"
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+    else:
+        return parse(text, source, os.environ)
+    raise ConfigError(source, [Problem(None, "", message)])
+
+
+def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
+    """Reads the text of a file.
+
+    Args:
+        text: YAML.
+        source: The file's name, for messages.
+        environ: Variables that values may refer to.
+
+    Raises:
+        ConfigError: The text has mistakes; it holds all of them.
+    """
+    tree = read_tree(text, environ)
+    problems = list(tree.problems)
+    config: Config | None = None
+    if not tree.is_broken(()):
+        problems += _conflicts(tree)
+        try:
+            config = Config.model_validate(tree.data, by_alias=True, by_name=False)
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_input=True)
+            problems += [_problem(detail, tree) for detail in details if _is_news(detail, tree)]
+    if problems or config is None:
+        raise ConfigError(source, problems)  # outside the except: the cause would hold the input, perhaps a credential
+    return config
+
+
+def _is_news(detail: ErrorDetails, tree: Tree) -> bool:
+    if detail["type"] == CONFLICT or tree.is_broken(_location(detail)):
+        return False
+    return detail["type"] != "too_short" or not detail["input"]  # entries with mistakes of their own are entries
+
+
+def _location(detail: ErrorDetails) -> Location:
+    return tuple(part for part in detail["loc"] if part != _KEY)
+
+
+def _problem(detail: ErrorDetails, tree: Tree) -> Problem:
+    location = _location(detail)
+    message, suggestion = _explain(detail, location)
+    return Problem(tree.line(location), dotted(location), message, suggestion)
+
+
+def _explain(detail: ErrorDetails, location: Location) -> tuple[str, str | None]:
+    context: dict[str, Any] = detail.get("ctx", {})
+    match detail["type"]:
+        case "extra_forbidden":
+            return _unknown_key(location)
+        case "literal_error":
+            return _unknown_value(location, detail["input"])
+        case "value_error":
+            return str(context["error"]), None
+        case "greater_than":
+            return f"must be more than {context['gt']:g}", None
+        case "greater_than_equal":
+            return f"must be at least {context['ge']:g}", None
+        case "less_than_equal":
+            return f"must be at most {context['le']:g}", None
+        case kind:
+            return _WORDS.get(kind, detail["msg"]), None
+
+
+def _unknown_key(location: Location) -> tuple[str, str | None]:
+    path = key_path(location[:-1])
+    key = str(location[-1])
+    if (*path, key) in promised.KEYS:
+        return "is not supported yet: remove it", None
+    known = sorted(blocks()[path])
+    near = _nearest(key, known)
+    if near is not None:
+        return "unknown key", near
+    elsewhere = sorted(dotted(other) for other in key_paths() if other[-1] == key)
+    if elsewhere:
+        return f"unknown key here; it belongs at {' or '.join(elsewhere)}", None
+    return f"unknown key; the keys here are {', '.join(known)}", None
+
+
+def _unknown_value(location: Location, given: object) -> tuple[str, str | None]:
+    path = key_path(location)
+    allowed: list[str] = blocks()[path[:-1]][path[-1]].get("enum") or [blocks()[path[:-1]][path[-1]]["const"]]
+    text = str(given).strip().lower()
+    instead = promised.instead_of(path, text)
+    if instead is not None:
+        return f"{text} is not supported yet: {instead}", None
+    return f"must be {' or '.join(allowed)}", _nearest(text, allowed)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    spelled = {name.replace("_", ""): name for name in known}
+    found = difflib.get_close_matches(word.lower().replace("_", "").replace("-", ""), spelled, n=1, cutoff=0.7)
+    return spelled[found[0]] if found else None
+
+
+def _conflicts(tree: Tree) -> list[Problem]:
+    found = conflicts(_names(tree.data))
+    return [
+        Problem(tree.line(conflict.path), dotted(conflict.path), conflict.message)
+        for conflict in found
+        if not tree.is_broken(conflict.path)
+    ]
+
+
+def _names(data: object) -> list[PoolNames]:
+    """What an unchecked file names; anything of the wrong shape names nothing."""
+    names: list[PoolNames] = []
+    for name, pool in _mapping(_mapping(data).get("pools")).items():
+        aliases = tuple(str(alias) for alias in _list(_mapping(pool).get("aliases")))
+        ids = tuple(str(_mapping(entry).get("id") or "") for entry in _list(_mapping(pool).get("endpoints")))
+        names.append(PoolNames(name, aliases, ids))
+    return names
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return cast(dict[str, object], value) if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    return cast(list[object], value) if isinstance(value, list) else []

@@ -1,0 +1,410 @@
+"""The configuration: what every key means, its default and its bounds.
+
+The keys of the file are aliases; the attributes carry units. Reading a file with all its mistakes is
+``config.file``'s; code and tests may also build these models directly, by attribute name and in plain numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self, cast
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    SecretStr,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic.config import JsonDict
+from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from gateway.config import values
+from gateway.config.names import PoolNames, conflicts, derived_endpoint_id
+from gateway.config.units import (
+    DURATION_PATTERN,
+    SIZE_PATTERN,
+    format_duration,
+    parse_duration_s,
+    parse_size_bytes,
+)
+
+CONFLICT: Final = "conflict"  # the type of the validation error for a name used twice
+
+
+def _duration_s(value: object) -> object:
+    return parse_duration_s(value) if isinstance(value, str) else value
+
+
+def _size_bytes(value: object) -> object:
+    return parse_size_bytes(value) if isinstance(value, str) else value
+
+
+def _more_than_zero(value: float) -> float:
+    if not value > 0:
+        raise ValueError("must be more than 0")
+    return value
+
+
+def _not_negative(value: float) -> float:
+    if not value >= 0:
+        raise ValueError("must not be less than 0")
+    return value
+
+
+def _credential(value: SecretStr) -> SecretStr:
+    return SecretStr(values.credential(value.get_secret_value()))
+
+
+def _has_twins(value: object) -> bool:
+    """Whether a mapping has keys that differ in case only."""
+    if not isinstance(value, dict):
+        return False
+    names = [str(name).lower() for name in cast(dict[object, object], value)]
+    return len(set(names)) < len(names)
+
+
+def _without_default(schema: JsonDict) -> None:
+    schema.pop("default", None)
+
+
+class _UrlInstead:
+    """Tells the JSON schema that an endpoint may be written as its URL alone."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        url = {"type": "string", "description": "Short form: the URL alone.", "examples": ["http://10.0.0.1:8000"]}
+        return {"anyOf": [url, handler(schema)]}
+
+
+_DURATION_SCHEMA: Final[JsonSchemaValue] = {
+    "type": "string",
+    "pattern": DURATION_PATTERN,
+    "examples": ["500ms", "2s", "30m"],
+}
+_SIZE_SCHEMA: Final[JsonSchemaValue] = {"type": "string", "pattern": SIZE_PATTERN, "examples": ["256KiB", "64MiB"]}
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration_s),
+    AfterValidator(_more_than_zero),
+    WithJsonSchema(_DURATION_SCHEMA),
+]
+DurationOrZero = Annotated[
+    float,
+    BeforeValidator(_duration_s),
+    AfterValidator(_not_negative),
+    WithJsonSchema({**_DURATION_SCHEMA, "type": ["string", "integer"], "minimum": 0, "maximum": 0}),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(_size_bytes),
+    AfterValidator(_more_than_zero),
+    WithJsonSchema(_SIZE_SCHEMA),
+]
+Count = Annotated[int, Field(ge=1)]
+Secret = Annotated[SecretStr, AfterValidator(_credential)]
+Name = Annotated[str, AfterValidator(values.model_name)]
+Address = Annotated[str, AfterValidator(values.address)]
+HeaderName = Annotated[str, AfterValidator(values.header_name)]
+HeaderValue = Annotated[str, AfterValidator(values.header_value)]
+Engine = Literal["auto", "openai", "vllm", "sglang", "llamacpp"]
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        hide_input_in_errors=True,  # the input may be a credential
+    )
+
+
+class EndpointConfig(_Block):
+    """One engine process at one base URL."""
+
+    id: Annotated[str, AfterValidator(values.endpoint_id)] = Field(
+        default="",
+        description="Names the endpoint in headers, metrics and the operator's API; POOL-INDEX if not given.",
+        examples=["gpu-1"],
+        json_schema_extra=_without_default,
+    )
+    url: Annotated[str, AfterValidator(values.endpoint_url)] = Field(
+        description="The engine's base URL, with or without /v1; a path with another version, as /api/v3, is kept.",
+        examples=["http://10.0.0.1:8000", "https://engine.example.com/v1"],
+    )
+    engine: Engine = Field(default="auto", description="What the engine speaks; auto asks it.")
+    model: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="The engine's own name of the model; the pool's name if not given.",
+        examples=["meta-llama/Meta-Llama-3-8B-Instruct"],
+    )
+    api_key: Secret | None = Field(
+        default=None,
+        description="Our credential for the engine, sent as a bearer token.",
+        examples=["${ENGINE_API_KEY}"],
+    )
+    headers: dict[HeaderName, HeaderValue] = Field(
+        default_factory=dict[str, str],
+        repr=False,  # a header may be a credential
+        description="Headers sent with each request to the engine.",
+        examples=[{"x-tenant": "chat"}],
+    )
+    weight: float = Field(
+        default=1.0, gt=0, allow_inf_nan=False, description="Share of the traffic under weighted policies."
+    )
+    weights: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="A label: endpoints with equal labels serve the same model in the same precision.",
+        examples=["llama-3-8b-bf16"],
+    )
+    transport: Literal["native", "httpx2"] = Field(
+        default="native", description="Carries the requests; httpx2 for HTTP/2 and forward proxies."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_url(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
+
+    @field_validator("headers", mode="before")
+    @classmethod
+    def _names_differ_in_more_than_case(cls, value: object) -> object:
+        if _has_twins(value):
+            raise ValueError("names a header twice (case does not count): keep one")
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _one_credential(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        if "authorization" in value and info.data.get("api_key") is not None:
+            raise ValueError("has authorization although api_key is set: keep one of them")
+        return value
+
+    @property
+    def scheme(self) -> str:
+        return self._parts.scheme
+
+    @property
+    def host(self) -> str:
+        """Host name or address, an IPv6 one without its brackets."""
+        return self._parts.hostname or ""
+
+    @property
+    def port(self) -> int:
+        """The URL's port, else the scheme's."""
+        return self._parts.port or (443 if self.scheme == "https" else 80)
+
+    @property
+    def base_path(self) -> str:
+        """What goes before the path of a request: ``""`` or, as an example, ``/api/v3``."""
+        return self._parts.path
+
+    @property
+    def has_version(self) -> bool:
+        """Whether ``base_path`` ends in a version: ``/chat/completions`` follows it, not ``/v1/chat/completions``."""
+        return values.VERSIONED_PATH.search(self.base_path) is not None
+
+    @property
+    def _parts(self) -> SplitResult:
+        return urlsplit(self.url)
+
+
+class TimeoutsConfig(_Block):
+    """Four timers of an attempt, and of connecting."""
+
+    connect_s: Duration = Field(default=2.0, validation_alias="connect", description="To a connection, TLS included.")
+    head_s: Duration = Field(
+        default=60.0, validation_alias="head", description="From the sent request to the response's head."
+    )
+    first_token_s: Duration = Field(
+        default=60.0, validation_alias="first_token", description="From the sent request to the first output."
+    )
+    stall_s: Duration = Field(default=30.0, validation_alias="stall", description="Between two outputs of a stream.")
+    total_s: Duration = Field(
+        default=1800.0, validation_alias="total", description="A whole request, arrival to last byte."
+    )
+
+
+class HealthConfig(_Block):
+    """When an endpoint is ejected and readmitted."""
+
+    interval_s: Duration = Field(
+        default=5.0, validation_alias="interval", description="Between two probes of an endpoint."
+    )
+    timeout_s: Duration = Field(default=2.0, validation_alias="timeout", description="For the answer to a probe.")
+    failures: Count = Field(default=3, description="Failed probes in a row that eject.")
+    successes: Count = Field(default=1, description="Good probes in a row that readmit.")
+    eject_s: Duration = Field(
+        default=10.0, validation_alias="eject", description="First ejection for failed requests; doubles each time."
+    )
+    eject_max_s: Duration = Field(
+        default=300.0,
+        validation_alias="eject_max",
+        description="Longest such ejection.",
+    )
+
+    @model_validator(mode="after")
+    def _ejection_within_its_bound(self) -> Self:
+        if self.eject_s > self.eject_max_s:
+            raise ValueError(f"eject must not be more than eject_max ({format_duration(self.eject_max_s)})")
+        return self
+
+
+class RetriesConfig(_Block):
+    """How often a request is tried before its first output."""
+
+    attempts: Annotated[int, Field(ge=1, le=10)] = Field(default=3, description="Attempts, counting the first.")
+    budget_ratio: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.2,
+        validation_alias="budget",
+        description="Further attempts as a share of the pool's requests over 10 s; 3 a second are always allowed.",
+    )
+
+
+class RoutingConfig(_Block):
+    """Which endpoint a request goes to."""
+
+    policy: Literal["least_in_flight"] = Field(
+        default="least_in_flight",
+        description="least_in_flight takes the healthy endpoint with the fewest open requests.",
+    )
+
+
+class PoolConfig(_Block):
+    """The endpoints that serve one model name."""
+
+    # The key of the pool in the file, so no key in it: the alias only keeps `name:` from being one.
+    name: SkipJsonSchema[str] = Field(default="", validation_alias="<key of the pool>")
+    aliases: tuple[Name, ...] = Field(
+        default=(), description="Further names the pool answers to.", examples=[["default"]]
+    )
+    endpoints: tuple[Annotated[EndpointConfig, _UrlInstead()], ...] = Field(
+        min_length=1, description="The engines; at least one."
+    )
+    timeouts: TimeoutsConfig = TimeoutsConfig()
+    health: HealthConfig = HealthConfig()
+    retries: RetriesConfig = RetriesConfig()
+    routing: RoutingConfig = RoutingConfig()
+    forward_authorization: bool = Field(
+        default=False, description="Pass the client's Authorization header on to the engines."
+    )
+    required: bool = Field(
+        default=True, description="Whether /readyz needs an endpoint of this pool that takes traffic."
+    )
+
+
+class StreamConfig(_Block):
+    """How streams are relayed."""
+
+    keepalive_s: Duration = Field(
+        default=10.0, validation_alias="keepalive", description="Silence after which a client gets an SSE comment."
+    )
+    buffer_bytes: Size = Field(
+        default=262_144,
+        validation_alias="buffer",
+        description="Read from the engine and not yet taken by the client, per stream; then reading pauses.",
+    )
+
+
+class LimitsHttpConfig(_Block):
+    """The largest request that is read."""
+
+    body_bytes: Size = Field(default=67_108_864, validation_alias="body", description="Larger bodies get 413.")
+    header_bytes: Size = Field(default=65_536, validation_alias="header", description="Larger request heads get 431.")
+
+
+class LogConfig(_Block):
+    """The log on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least level that is written."
+    )
+
+
+class CorsConfig(_Block):
+    """Which web pages may call Weir."""
+
+    allow_origins: tuple[Annotated[str, AfterValidator(values.origin)], ...] = Field(
+        default=(),
+        description="Origins that browsers may call from; * for all.",
+        examples=[["https://chat.example.com"]],
+    )
+
+
+class AdminConfig(_Block):
+    """The operator's API, /weir/* and /metrics."""
+
+    listen: Address | None = Field(
+        default=None,
+        description="HOST:PORT of a listener of its own; the main one if not given.",
+        examples=["127.0.0.1:9090"],
+    )
+    token: Secret | None = Field(
+        default=None,
+        description="Bearer token that /weir/* asks for; without one it answers loopback only.",
+        examples=["${WEIR_ADMIN_TOKEN}"],
+    )
+
+
+class ShutdownConfig(_Block):
+    """What happens on SIGTERM."""
+
+    drain_s: DurationOrZero = Field(
+        default=30.0, validation_alias="drain", description="How long running requests may finish; then they are ended."
+    )
+
+
+class Config(_Block):
+    """The whole file."""
+
+    listen: Address = Field(
+        default="127.0.0.1:8080",
+        description="HOST:PORT that clients connect to; IPv6 in brackets; port 0 for any free one.",
+        examples=["0.0.0.0:8080", "[::1]:8080"],
+    )
+    pools: dict[Name, PoolConfig] = Field(
+        min_length=1,
+        description="By the model name that clients ask for.",
+        examples=[{"llama-3-8b": {"endpoints": ["http://10.0.0.1:8000"]}}],
+    )
+    stream: StreamConfig = StreamConfig()
+    limits_http: LimitsHttpConfig = LimitsHttpConfig()
+    log: LogConfig = LogConfig()
+    cors: CorsConfig = CorsConfig()
+    admin: AdminConfig = AdminConfig()
+    shutdown: ShutdownConfig = ShutdownConfig()
+
+    @field_validator("pools")
+    @classmethod
+    def _named_and_unique(cls, pools: dict[str, PoolConfig]) -> dict[str, PoolConfig]:
+        taken = conflicts(
+            PoolNames(name, pool.aliases, tuple(endpoint.id for endpoint in pool.endpoints))
+            for name, pool in pools.items()
+        )
+        if taken:
+            raise PydanticCustomError(CONFLICT, "{text}", {"text": "; ".join(conflict.message for conflict in taken)})
+        return {name: _named(name, pool) for name, pool in pools.items()}
+
+    @property
+    def listen_host(self) -> str:
+        """Host part of ``listen``, an IPv6 one without its brackets."""
+        return values.split_address(self.listen)[0]
+
+    @property
+    def listen_port(self) -> int:
+        return values.split_address(self.listen)[1]
+
+
+def _named(name: str, pool: PoolConfig) -> PoolConfig:
+    endpoints = tuple(
+        endpoint if endpoint.id else endpoint.model_copy(update={"id": derived_endpoint_id(name, index)})
+        for index, endpoint in enumerate(pool.endpoints)
+    )
+    return pool.model_copy(update={"name": name, "endpoints": endpoints})
