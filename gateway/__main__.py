@@ -1,0 +1,37 @@
+"""The ``weir`` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from . import __version__, check_command, demo_command, serve_command
+from .simulator import command as engine_command
+
+_COMMANDS = {
+    "serve": (serve_command, "serve the configured engines, or those found on well-known local ports"),
+    "check": (check_command, "say everything that is wrong with a configuration file"),
+    "demo": (demo_command, "start two small real engines and Weir in front of them"),
+    "engine": (engine_command, "run a simulated engine"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="weir", description="The gateway in front of self-hosted LLM engines.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"weir {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (module, summary) in _COMMANDS.items():
+        sub = commands.add_parser(name, help=summary, description=module.__doc__, allow_abbrev=False)
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
+    args = parser.parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = args.run
+    return run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

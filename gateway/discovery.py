@@ -1,0 +1,55 @@
+"""``weir serve`` without a file: looks for engines on the local ports where they are usually found."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import httpx2
+
+from .config import Config, EndpointConfig, PoolConfig
+from .engine_detection import Recognised, recognise
+
+# Default ports: vLLM 8000, llama.cpp 8080, SGLang 30000, TGI 3000, Ollama 11434, LightLLM 8088, LM Studio 1234,
+# LMDeploy 23333, and what people take when the first is in use.
+PORTS = (8000, 8001, 8002, 8080, 8081, 8082, 30000, 30001, 3000, 11434, 8088, 1234, 23333)
+PROBE_S = 1.0
+
+
+async def discover(listen: str) -> Config:
+    """Finds engines, prints what was found, and returns the configuration that serves each model they list.
+
+    Raises:
+        SystemExit: Nothing was found; says what to do.
+    """
+    own_port = listen.rpartition(":")[2]
+    urls = [f"http://127.0.0.1:{port}" for port in PORTS if str(port) != own_port]
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        found = await asyncio.gather(*(_look(client, url) for url in urls))
+    pools: dict[str, list[EndpointConfig]] = {}
+    for url, engine, models in (item for item in found if item is not None):
+        name = f"{engine.engine} {engine.version}".strip()
+        print(f"found {name} on {url}: {', '.join(models) or 'no models'}", file=sys.stderr)
+        for model in models:
+            pools.setdefault(model, []).append(EndpointConfig(url=url, engine=engine.engine, model=model))
+    if not pools:
+        ports = ", ".join(str(port) for port in PORTS)
+        raise SystemExit(
+            f"no engine answers on the local ports {ports}.\n"
+            "Start one, write a configuration (weir serve -c weir.yaml; examples/weir.yaml shows one),\n"
+            "or try a simulated engine: weir engine --port 8000"
+        )
+    return Config(
+        listen=listen, pools={name: PoolConfig(endpoints=tuple(endpoints)) for name, endpoints in pools.items()}
+    )
+
+
+async def _look(client: httpx2.AsyncClient, url: str) -> tuple[str, Recognised, list[str]] | None:
+    engine = await recognise(client, url, PROBE_S)
+    if engine is None:
+        return None
+    try:
+        listed = (await client.get(f"{url}/v1/models", timeout=PROBE_S)).json()
+        return url, engine, [str(entry["id"]) for entry in listed["data"]]
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
+        return None

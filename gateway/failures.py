@@ -1,0 +1,81 @@
+"""What ended an attempt, in the client's words, and whose fault it was."""
+
+from __future__ import annotations
+
+from adapters.types import AdapterError, EngineFailed, MalformedStream
+from policies.retry import Blame, blame
+
+from .errors import EngineBusy, EngineRefused, GatewayError, UpstreamAuthFailed, UpstreamFailed, UpstreamTimeout
+from .relay import TimedOut
+from .upstream.contract import TransportError
+
+AttemptFailure = AdapterError | TransportError | TimedOut
+
+_TIMER_TYPES = {
+    "head": "first_token_timeout",
+    "first_token": "first_token_timeout",
+    "stall": "stall_timeout",
+    "total": "total_timeout",
+}
+_TIMER_WORDS = {
+    "head": "did not begin to answer",
+    "first_token": "gave no first token",
+    "stall": "gave no further token",
+    "total": "did not finish",
+}
+_KIND_TYPES = {"truncated": "truncated_stream", "malformed": "malformed_stream", "encoding": "malformed_stream"}
+
+
+def explain(failure: AttemptFailure, endpoint: str, retry_after_s: str | None) -> tuple[GatewayError, Blame]:
+    """Returns what the client is told if this attempt was the last, and who is to blame.
+
+    Args:
+        failure: What ended the attempt.
+        endpoint: Id of the endpoint.
+        retry_after_s: The engine's Retry-After, if it sent one.
+    """
+    if isinstance(failure, EngineFailed):
+        return _engine(failure, endpoint, retry_after_s)
+    if isinstance(failure, TimedOut):
+        words = f"{endpoint} {_TIMER_WORDS[failure.timer]} within {failure.limit_s:g} s (timeouts.{failure.timer})"
+        error = UpstreamTimeout(words, endpoint=endpoint, error_type=_TIMER_TYPES[failure.timer])
+        return error, "client" if failure.timer == "total" else "engine"
+    if isinstance(failure, TransportError):
+        words = f"{endpoint}: {failure}"
+        kind = _KIND_TYPES.get(failure.kind, failure.kind)
+        if failure.kind == "connect_timeout":
+            return UpstreamTimeout(words, endpoint=endpoint, error_type=kind), "engine"
+        return UpstreamFailed(words, endpoint=endpoint, error_type=kind), "engine"
+    kind = "malformed_stream" if isinstance(failure, MalformedStream) else "truncated_stream"
+    return UpstreamFailed(f"{endpoint}: {failure}", endpoint=endpoint, error_type=kind), "engine"
+
+
+def _engine(failure: EngineFailed, endpoint: str, retry_after_s: str | None) -> tuple[GatewayError, Blame]:
+    whose = blame(failure.status)
+    status, message = failure.status, failure.message
+    if whose == "client":
+        code = failure.code if failure.code and not failure.code.isdecimal() else None
+        if code is None and status == 404:
+            code = "not_found"
+        return (
+            EngineRefused(message, status=status, code=code, type=failure.type, param=failure.param, endpoint=endpoint),
+            whose,
+        )
+    if whose == "credential":
+        words = f"{endpoint} refused Weir's credential; the operator has to set its api_key"
+        return UpstreamAuthFailed(words, endpoint=endpoint, error_type=str(status)), whose
+    if whose == "busy":
+        error = EngineBusy(
+            message, status=status, endpoint=endpoint, retry_after_s=retry_after_s, error_type=str(status)
+        )
+        return error, whose
+    return (
+        UpstreamFailed(
+            message,
+            status=status if status >= 500 else 502,
+            type=failure.type,
+            endpoint=endpoint,
+            error_type=str(status),
+        ),
+        whose,
+    )

@@ -1,0 +1,201 @@
+"""The endpoints: the only mutable state there is about each of them. Hands out leases and frozen snapshots."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Sequence
+
+from adapters import ADAPTERS
+from adapters.types import Adapter
+from policies import health
+from policies.health import HealthRules, HealthState
+from policies.retry import RetryBudget
+from policies.routing import ROUTING
+from policies.types import Choice, EndpointSnapshot, PoolView, RouteQuery
+
+from .config import Config, EndpointConfig, PoolConfig
+from .upstream.contract import Upstream, WireRequest
+from .upstream.native import NativeUpstream
+from .upstream.via_httpx2 import Httpx2Upstream
+
+log = logging.getLogger("weir.fleet")
+
+
+class Lease:
+    """Counts one more request in flight for as long as a ``with`` block runs, however it ends.
+
+    Attributes:
+        in_flight: Blocks that run now.
+    """
+
+    __slots__ = ("in_flight",)
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+
+    def __enter__(self) -> None:
+        self.in_flight += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self.in_flight -= 1
+
+
+class Endpoint:
+    """One engine process at one base URL.
+
+    Attributes:
+        adapter: Its dialect; replaced when an ``auto`` endpoint has been recognised.
+        engine_version: As the engine told it, or "".
+        lease: Counts the requests of ours that are open there.
+        health: What is known of its health.
+        origin: Scheme, host and port of its URL.
+        upstream: Its connections.
+    """
+
+    def __init__(self, config: EndpointConfig, pool: PoolConfig) -> None:
+        self.config = config
+        self.id = config.id
+        self.pool_name = pool.name
+        self.id_header = config.id.encode("ascii")
+        self.adapter: Adapter = ADAPTERS.get(config.engine, ADAPTERS["openai"])
+        self.recognised = config.engine != "auto"
+        self.engine_version = ""
+        self.lease = Lease()
+        self.health = HealthState()
+        self.rules = HealthRules(
+            pool.health.failures, pool.health.successes, pool.health.eject_s, pool.health.eject_max_s
+        )
+        self.upstream = _upstream(config, self.adapter.idle_s)
+        self.origin = f"{config.scheme}://{_netloc(config)}"
+        self._base_path = config.base_path
+        self._has_version = config.has_version
+        self._headers = [(name.lower().encode("ascii"), value.encode()) for name, value in config.headers.items()]
+        if config.api_key is not None:
+            secret = config.api_key.get_secret_value()
+            self._headers.append((b"authorization", b"Bearer " + secret.encode()))
+
+    @property
+    def healthy(self) -> bool:
+        return self.health.ejected_until_s is None
+
+    def snapshot(self) -> EndpointSnapshot:
+        return EndpointSnapshot(
+            self.id, "healthy" if self.health.ejected_until_s is None else "ejected", self.lease.in_flight
+        )
+
+    def wire(self, method: str, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> WireRequest:
+        """Returns the request for this endpoint: its base path, its own headers, our credential."""
+        if self._has_version and path.startswith("/v1/"):
+            path = path[3:]
+        return WireRequest(method, self._base_path + path, (*headers, *self._headers), body)
+
+
+class Pool:
+    """The endpoints that serve one model name."""
+
+    def __init__(self, config: PoolConfig) -> None:
+        self.config = config
+        self.name = config.name
+        self.endpoints = {endpoint.id: Endpoint(endpoint, config) for endpoint in config.endpoints}
+        self._all = tuple(self.endpoints.values())
+        self.retries = RetryBudget.of(config.retries.budget_ratio)
+        self.in_flight = 0
+        self._routing = ROUTING[config.routing.policy]()
+        self._sequence = 0
+
+    def choose(self, query: RouteQuery) -> Choice | None:
+        self._sequence += 1
+        return self._routing.choose(self.view(), query)
+
+    def view(self) -> PoolView:
+        return PoolView(time.monotonic(), self._sequence, tuple([e.snapshot() for e in self._all]))
+
+    @property
+    def ready(self) -> bool:
+        """Whether at least one endpoint takes traffic."""
+        return any(endpoint.healthy for endpoint in self.endpoints.values())
+
+    # --- what requests and probes tell of an endpoint's health
+
+    def succeeded(self, endpoint: Endpoint) -> None:
+        endpoint.health = health.request_succeeded(endpoint.health)
+
+    def failed(self, endpoint: Endpoint, reason: str) -> None:
+        """A request failed by the engine's fault."""
+        self._apply(endpoint, health.request_failed(endpoint.health, endpoint.rules, time.monotonic(), reason))
+
+    def refused_credential(self, endpoint: Endpoint) -> None:
+        """The engine said 401 or 403: no request can succeed there until an operator mends it."""
+        if endpoint.healthy:
+            log.error(
+                "endpoint %s refuses Weir's credential: set pools.%s.endpoints[].api_key to the key of that engine",
+                endpoint.id,
+                self.name,
+            )
+        now_s = time.monotonic()
+        self._apply(endpoint, health.eject(endpoint.health, endpoint.rules, now_s, "credential refused"))
+
+    def probed(self, endpoint: Endpoint, failure: str | None) -> None:
+        """A probe was answered, or failed for that reason."""
+        now_s = time.monotonic()
+        if failure is None:
+            self._apply(endpoint, health.probe_succeeded(endpoint.health, endpoint.rules, now_s))
+        else:
+            self._apply(endpoint, health.probe_failed(endpoint.health, endpoint.rules, now_s, failure))
+
+    def _apply(self, endpoint: Endpoint, after: HealthState) -> None:
+        before = endpoint.health
+        out_before, out_after = before.ejected_until_s is not None, after.ejected_until_s is not None
+        if out_after and not out_before and self._is_last_healthy(endpoint):
+            # The last one is never taken out: a bad endpoint may still answer, none surely does not.
+            log.warning(
+                "endpoint %s would be ejected (%s), but is the last of pool %s", endpoint.id, after.reason, self.name
+            )
+            endpoint.health = before
+            return
+        endpoint.health = after
+        if out_after and not out_before:
+            log.warning("endpoint %s ejected: %s", endpoint.id, after.reason)
+        elif out_before and not out_after:
+            log.info("endpoint %s readmitted", endpoint.id)
+
+    def _is_last_healthy(self, endpoint: Endpoint) -> bool:
+        return not any(other.healthy for other in self.endpoints.values() if other is not endpoint)
+
+    async def aclose(self) -> None:
+        for endpoint in self.endpoints.values():
+            await endpoint.upstream.aclose()
+
+
+class Fleet:
+    """All pools, by every name that clients may ask for."""
+
+    def __init__(self, config: Config) -> None:
+        self.pools = {name: Pool(pool) for name, pool in config.pools.items()}
+        self._by_model = {model: pool for pool in self.pools.values() for model in (pool.name, *pool.config.aliases)}
+
+    @property
+    def models(self) -> list[str]:
+        """Every name that clients may ask for, in the order of the configuration."""
+        return list(self._by_model)
+
+    def pool_of(self, model: str) -> Pool | None:
+        return self._by_model.get(model)
+
+    async def aclose(self) -> None:
+        for pool in self.pools.values():
+            await pool.aclose()
+
+
+def _upstream(config: EndpointConfig, idle_s: float) -> Upstream:
+    tls = ssl.create_default_context() if config.scheme == "https" else None
+    if config.transport == "httpx2":
+        return Httpx2Upstream(f"{config.scheme}://{_netloc(config)}", idle_s=idle_s, verify=tls)
+    return NativeUpstream(config.host, config.port, tls=tls, idle_s=idle_s)
+
+
+def _netloc(config: EndpointConfig) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{host}:{config.port}"

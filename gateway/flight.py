@@ -1,0 +1,130 @@
+"""The flight record: everything that is ever said about one request. Closed exactly once, however it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from adapters.types import Usage
+
+from .errors import GatewayError, Outcome
+
+Operation = Literal["chat", "text_completion", "embeddings", "other"]
+
+
+@dataclass(slots=True)
+class AttemptRecord:
+    """One try at one endpoint. Times are monotonic seconds, None for what did not happen."""
+
+    endpoint_id: str
+    reason: str
+    chosen_s: float
+    connected_s: float | None = None
+    sent_s: float | None = None
+    head_s: float | None = None
+    first_byte_s: float | None = None
+    first_output_s: float | None = None
+    ended_s: float | None = None
+    reused: bool = False
+    status: int | None = None
+    outcome: Outcome | None = None
+    error_type: str | None = None
+
+
+@dataclass(slots=True)
+class FlightRecord:
+    """One request, from its first byte to its last.
+
+    Attributes:
+        received_s: The head was read. Other marks likewise, monotonic, None for what did not happen.
+        body_read_s: The body was read whole; TTFT and the duration count from here.
+        admitted_s: It may go to an engine.
+        first_output_s: The first chunk with output was handed to the client's socket.
+        last_output_s: The last one was.
+        done_s: The last byte was, or the client had left.
+        longest_gap_s: The longest wait between two reads with output.
+        chunks: Chunks with output.
+        client_write_wait_s: Time in which the client took no bytes.
+    """
+
+    request_id: str
+    method: str
+    path: str
+    received_s: float
+    received_unix_s: float
+    attempts: list[AttemptRecord]
+    operation: Operation = "other"
+    pool: str = ""
+    model: str = ""
+    stream: bool = False
+    traceparent: bytes | None = None
+    body_read_s: float | None = None
+    admitted_s: float | None = None
+    first_output_s: float | None = None
+    last_output_s: float | None = None
+    done_s: float | None = None
+    longest_gap_s: float = 0.0
+    chunks: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    client_write_wait_s: float = 0.0
+    usage: Usage | None = None
+    status: int = 0
+    outcome: Outcome | None = None
+    error_type: str | None = None
+
+    @property
+    def endpoint_id(self) -> str:
+        """The endpoint tried last, "" before any."""
+        return self.attempts[-1].endpoint_id if self.attempts else ""
+
+    @property
+    def ttft_s(self) -> float | None:
+        """From the body read whole to the first output handed over; streams only."""
+        if not self.stream or self.first_output_s is None or self.body_read_s is None:
+            return None
+        return self.first_output_s - self.body_read_s
+
+    @property
+    def duration_s(self) -> float:
+        start_s = self.received_s if self.body_read_s is None else self.body_read_s
+        return (self.done_s or start_s) - start_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean decode time per token after the first, by the engine's own count; None without it."""
+        if self.usage is None or self.first_output_s is None or self.last_output_s is None or not self.stream:
+            return None
+        tokens = self.usage.completion_tokens
+        return (self.last_output_s - self.first_output_s) / (tokens - 1) if tokens > 1 else None
+
+    def failed(self, error: GatewayError) -> None:
+        """Takes the outcome from the error that ended the request."""
+        self.outcome = error.outcome
+        self.error_type = error.error_type
+
+
+Observer = Callable[[FlightRecord], None]
+
+
+class FlightLog:
+    """Opens records and closes each once, telling everybody who reads closed records."""
+
+    def __init__(self, observers: tuple[Observer, ...]) -> None:
+        self._observers = observers
+        self.in_flight = 0
+
+    def open(self, request_id: str, method: str, path: str) -> FlightRecord:
+        self.in_flight += 1
+        return FlightRecord(request_id, method, path, time.perf_counter(), time.time(), [])
+
+    def close(self, record: FlightRecord) -> None:
+        """Ends a record; to be called once, from ``finally``."""
+        self.in_flight -= 1
+        record.done_s = time.perf_counter()
+        if record.outcome is None:
+            record.outcome = "internal_error"
+        for observe in self._observers:
+            observe(record)

@@ -1,0 +1,256 @@
+"""``/v1/*``: HTTP request -> ``GatewayRequest``; whatever goes wrong -> an OpenAI error body, or an error event."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import re
+import time
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.types import Receive, Scope, Send
+
+from adapters.bodies import BadBody, read_object
+from adapters.types import GatewayRequest, Operation
+
+from .client_link import AsgiLink, ClientLink, HeaderBlock, block
+from .config import Config
+from .errors import BadRequest, GatewayError, InternalError
+from .fleet import Fleet, Pool
+from .flight import FlightLog, FlightRecord
+from .proxy import Call, Proxy
+from .request_head import RequestHead, read_head
+
+log = logging.getLogger("weir.api")
+
+OPERATIONS: dict[str, Operation] = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "text_completion",
+    "/v1/embeddings": "embeddings",
+}
+_MODEL_PART = re.compile(rb'name="model"\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n')
+_METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
+_PATH_SHOWN_CHARS = 200
+
+
+class OpenAiApi:
+    """The ASGI endpoint of every path below ``/v1`` but the model list."""
+
+    def __init__(self, config: Config, fleet: Fleet, flights: FlightLog, proxy: Proxy) -> None:
+        self._config = config
+        self._fleet = fleet
+        self._flights = flights
+        self._proxy = proxy
+        self._allow_origins = config.cors.allow_origins
+        self._max_body_bytes = config.limits_http.body_bytes
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+        """Serves one request; ``path`` is the canonical one."""
+        head = read_head(scope)
+        link: ClientLink = scope.get("extensions", {}).get("weir.relay") or AsgiLink(
+            receive, send, self._config.stream.buffer_bytes
+        )
+        link.extra_headers = b"x-request-id: %b\r\n%b" % (head.request_id, self._cors(head))
+        record = self._flights.open(head.request_id.decode("ascii"), scope["method"], path[:_PATH_SHOWN_CHARS])
+        task = asyncio.current_task()
+        assert task is not None
+        call: Call | None = None
+        try:
+            call = await self._read(scope, receive, head, link, record, path)
+            link.watch(task.cancel)
+            await self._proxy.serve(call)
+        except GatewayError as error:
+            record.failed(error)
+            await self._tell(error, call, link, record)
+        except asyncio.CancelledError:
+            if not link.gone:  # the server is going down
+                record.outcome, record.error_type = "internal_error", "internal"
+                await self._tell(
+                    InternalError("Weir is shutting down", status=503, code="shutting_down"), call, link, record
+                )
+                raise
+            task.uncancel()
+            record.outcome = "cancelled"
+        except Exception:
+            log.exception("request %s failed by a fault of Weir's", record.request_id)
+            fault = InternalError("internal error; the log has the details under this request id")
+            record.failed(fault)
+            await self._tell(fault, call, link, record)
+        finally:
+            self._flights.close(record)
+
+    async def _tell(self, error: GatewayError, call: Call | None, link: ClientLink, record: FlightRecord) -> None:
+        """Ends the answer with an error, in whatever way is still possible."""
+        if link.gone:
+            return
+        body = error.body(record.request_id)
+        if not link.started:
+            record.status = error.status
+            headers = error.headers()
+            if record.attempts:
+                headers |= {"x-weir-endpoint": record.endpoint_id, "x-weir-attempts": str(len(record.attempts))}
+            link.respond(error.status, block((k.encode(), v.encode("latin-1")) for k, v in headers.items()), body)
+        elif call is not None and call.opaque:
+            link.cut()
+        else:
+            link.finish(b"data: %b\n\n" % body)
+        await link.drained()
+
+    # --- reading
+
+    async def _read(
+        self, scope: Scope, receive: Receive, head: RequestHead, link: ClientLink, record: FlightRecord, path: str
+    ) -> Call:
+        method = scope["method"]
+        operation = OPERATIONS.get(path, "other")
+        record.operation = operation
+        record.traceparent = head.traceparent
+        if operation != "other" and method != "POST":
+            raise BadRequest(f"{path} takes POST, not {method}", status=405, code="method_not_allowed", allow="POST")
+        if method not in _METHODS:
+            raise BadRequest(f"{method} is not served here", status=405, code="method_not_allowed", allow="GET, POST")
+        raw = await self._read_body(receive, head, link)
+        record.body_read_s = time.perf_counter()
+        record.bytes_in = len(raw)
+        query = scope["query_string"].decode("latin-1")
+        if operation == "other":
+            body, model = self._peek(raw, head, query)
+        else:
+            body = _read_object(raw)
+            model = _checked_model(body, operation)
+        pool = self._pool(model, path, named=operation != "other")
+        record.pool, record.model = pool.name, model if self._fleet.pool_of(model) else pool.name
+        stream = body.get("stream") is True
+        record.stream = stream
+        request = GatewayRequest(
+            request_id=record.request_id,
+            operation=operation,
+            path=f"{path}?{query}" if query and operation == "other" else path,
+            method=method,
+            model=model,
+            stream=stream,
+            raw=raw,
+            body=body,
+            created_unix_s=int(record.received_unix_s),
+        )
+        headers = [
+            (b"content-type", head.content_type or b"application/json")
+            if operation == "other"
+            else (b"content-type", b"application/json"),
+            (b"x-request-id", head.request_id),
+        ]
+        if head.traceparent is not None:
+            headers.append((b"traceparent", head.traceparent))
+            if head.tracestate is not None:
+                headers.append((b"tracestate", head.tracestate))
+        if pool.config.forward_authorization and head.authorization:
+            headers.append((b"authorization", head.authorization))
+        return Call(request, pool, record, link, tuple(headers), trailers=head.trailers)
+
+    async def _read_body(self, receive: Receive, head: RequestHead, link: ClientLink) -> bytes:
+        limit_bytes = self._max_body_bytes
+        if head.content_length is not None and head.content_length > limit_bytes:
+            raise self._too_large()
+        message = await receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            body: bytes = message.get("body", b"")
+            if len(body) > limit_bytes:
+                raise self._too_large()
+            return body
+        parts: list[bytes] = []
+        size_bytes = 0
+        while True:
+            if message["type"] == "http.disconnect":
+                link.gone = True
+                raise asyncio.CancelledError
+            parts.append(message.get("body", b""))
+            size_bytes += len(parts[-1])
+            if size_bytes > limit_bytes:
+                raise self._too_large()
+            if not message.get("more_body"):
+                return b"".join(parts)
+            message = await receive()
+
+    def _too_large(self) -> GatewayError:
+        return BadRequest(
+            f"the request body is larger than {self._max_body_bytes} bytes (limits_http.body)",
+            status=413,
+            code="request_too_large",
+        )
+
+    def _peek(self, raw: bytes, head: RequestHead, query: str) -> tuple[dict[str, Any], str]:
+        """Finds the model in a request that is passed on: in its JSON, its form, or its query; "" if it names none."""
+        body: dict[str, Any] = {}
+        content_type = (head.content_type or b"").lower()
+        if raw and not content_type.startswith(b"multipart/"):
+            try:
+                body = read_object(raw)
+            except BadBody:
+                body = {}
+        model = body.get("model")
+        if content_type.startswith(b"multipart/") and (found := _MODEL_PART.search(raw)):
+            model = found[1].decode("utf-8", "replace")
+        if not isinstance(model, str):
+            model = (parse_qs(query).get("model") or [""])[0]
+        return body, model
+
+    def _pool(self, model: str, path: str, *, named: bool) -> Pool:
+        pool = self._fleet.pool_of(model)
+        if pool is not None:
+            return pool
+        if not model and not named:
+            if len(self._fleet.pools) == 1:
+                return next(iter(self._fleet.pools.values()))
+            raise BadRequest(
+                f"{path}: name a model (in the body, or as ?model=) so that Weir knows which pool to ask",
+                status=404,
+                code="model_not_found",
+                param="model",
+            )
+        raise self.unknown_model(model)
+
+    def unknown_model(self, model: str) -> GatewayError:
+        """Returns the 404 that lists what comes near."""
+        models = self._fleet.models
+        near = difflib.get_close_matches(model[:200], models, n=3, cutoff=0.5) or models[:5]
+        return BadRequest(
+            f"the model {model[:200]!r} does not exist; did you mean {' or '.join(repr(n) for n in near)}?",
+            status=404,
+            code="model_not_found",
+            param="model",
+        )
+
+    def _cors(self, head: RequestHead) -> HeaderBlock:
+        allowed = self._allow_origins
+        if not allowed or head.origin is None:
+            return b""
+        if "*" in allowed:
+            return b"access-control-allow-origin: *\r\n"
+        if head.origin.decode("latin-1") not in allowed:
+            return b""
+        return b"access-control-allow-origin: %b\r\nvary: origin\r\n" % head.origin
+
+
+def _read_object(raw: bytes) -> dict[str, Any]:
+    try:
+        return read_object(raw)
+    except BadBody as error:
+        raise BadRequest(str(error), code="invalid_json") from error
+
+
+def _checked_model(body: dict[str, Any], operation: Operation) -> str:
+    """Checks what Weir itself relies on; everything else is the engine's to judge."""
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        told = "is missing" if model is None else "must be a string that is not empty"
+        raise BadRequest(f"the field model {told}: GET /v1/models lists what is served", param="model")
+    stream = body.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise BadRequest("the field stream must be true or false", param="stream")
+    if not isinstance(body.get("stream_options"), dict | None):
+        raise BadRequest("the field stream_options must be an object", param="stream_options")
+    if operation == "chat" and not isinstance(body.get("messages"), list):
+        raise BadRequest("the field messages must be a list of messages", param="messages")
+    return model

@@ -1,0 +1,109 @@
+"""Everything that is not a request to an engine: health, metrics, the model list, the state of the endpoints."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .errors import BadRequest, GatewayError
+from .fleet import Endpoint, Fleet, Pool
+from .metrics import Metrics
+from .metrics_text import CONTENT_TYPE
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class OpsApi:
+    """Handlers; ``app`` gives them their routes."""
+
+    def __init__(
+        self, fleet: Fleet, metrics: Metrics, token: str | None, unknown_model: Callable[[str], GatewayError]
+    ) -> None:
+        self._fleet = fleet
+        self._metrics = metrics
+        self._token = token
+        self._unknown_model = unknown_model
+        self._created_unix_s = int(time.time())
+
+    async def alive(self, request: Request) -> Response:
+        """``/healthz``: the process lives."""
+        return _json({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """``/health``, ``/readyz``: every required pool has an endpoint that takes traffic."""
+        missing = [pool.name for pool in self._fleet.pools.values() if pool.config.required and not pool.ready]
+        return _json({"status": "unavailable", "pools": missing}, 503) if missing else _json({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._metrics.render(), headers={"content-type": CONTENT_TYPE})
+
+    async def models(self, request: Request) -> Response:
+        return _json({"object": "list", "data": [self._model(name) for name in self._fleet.models]})
+
+    async def model(self, request: Request) -> Response:
+        """``/v1/models/{id}``: ids hold slashes and colons, raw or percent-encoded."""
+        path: str = request.path_params["model"]
+        for name in (path, unquote(path)):  # some clients encode twice
+            if self._fleet.pool_of(name) is not None:
+                return _json(self._model(name))
+        return failed(self._unknown_model(path))
+
+    async def endpoints(self, request: Request) -> Response:
+        """``/weir/endpoints``: what Weir knows of each."""
+        if (refused := self._refused(request)) is not None:
+            return refused
+        return _json([_endpoint(pool, e) for pool in self._fleet.pools.values() for e in pool.endpoints.values()])
+
+    def _model(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._created_unix_s, "owned_by": "weir"}
+
+    def _refused(self, request: Request) -> Response | None:
+        """``/weir/*`` takes the admin token; without one, calls from this machine only."""
+        if self._token is None:
+            if request.client is None or request.client.host in _LOOPBACK:
+                return None
+            message = "/weir/* answers this machine only; set admin.token to reach it from elsewhere"
+            return failed(BadRequest(message, status=403, code="forbidden"))
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and _equal(token.strip(), self._token):
+            return None
+        return failed(
+            BadRequest("/weir/* takes the admin token: Authorization: Bearer ...", status=401, code="unauthorized")
+        )
+
+
+def failed(error: GatewayError) -> Response:
+    """Returns an error as an answer of Starlette's."""
+    return Response(error.body(None), error.status, error.headers())
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, {"content-type": "application/json"})
+
+
+def _equal(a: str, b: str) -> bool:
+
+    return hmac.compare_digest(a.encode(), b.encode())
+
+
+def _endpoint(pool: Pool, endpoint: Endpoint) -> dict[str, Any]:
+    state = endpoint.health
+    return {
+        "id": endpoint.id,
+        "pool": pool.name,
+        "url": endpoint.config.url,
+        "engine": endpoint.adapter.name,
+        "engine_version": endpoint.engine_version,
+        "health": "healthy" if endpoint.healthy else "ejected",
+        "reason": state.reason,
+        "in_flight": endpoint.lease.in_flight,
+        "connections": endpoint.upstream.open_connections,
+    }

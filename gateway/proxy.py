@@ -1,0 +1,233 @@
+"""One request, from admission to its last byte. Read this file first.
+
+Before the first output: try, and try elsewhere. After it: relay to the end, or say that it broke. A second answer is
+never glued to a first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+
+from adapters.types import AdapterError, GatewayRequest, MalformedStream, UpstreamRequest
+from policies.retry import wait_s
+from policies.types import RouteQuery
+
+from .client_link import ClientLink, HeaderBlock
+from .deadlines import Deadlines
+from .errors import GatewayError, NoEndpoint
+from .failures import explain
+from .fleet import Endpoint, Pool
+from .flight import AttemptRecord, FlightRecord
+from .keepalive import KeepAlive
+from .metrics import Metrics
+from .relay import Relay, TimedOut
+from .timing import server_timing, timing_comment
+from .upstream.contract import ResponseHead, TransportError
+
+DONE = b"data: [DONE]\n\n"
+UNBUFFERED = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+STREAM_HEADERS = b"content-type: text/event-stream; charset=utf-8\r\n" + UNBUFFERED
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way.
+
+    Attributes:
+        headers: What goes to every endpoint: content type, request id, trace context.
+        trailers: Whether the client takes HTTP trailers.
+        committed: Bytes of an answer have gone to the client.
+        opaque: The body is passed on undecoded, so that a broken one can only be cut off.
+    """
+
+    request: GatewayRequest
+    pool: Pool
+    record: FlightRecord
+    link: ClientLink
+    headers: tuple[tuple[bytes, bytes], ...]
+    trailers: bool = False
+    committed: bool = False
+    opaque: bool = False
+
+
+class Proxy:
+    """Serves calls."""
+
+    def __init__(self, metrics: Metrics, keepalive_s: float) -> None:
+        self._metrics = metrics
+        self._keepalive_s = keepalive_s
+        self._deadlines = Deadlines()
+
+    async def serve(self, call: Call) -> None:
+        """Answers the call.
+
+        Raises:
+            GatewayError: It could not be answered, or (``call.committed``) not to its end.
+        """
+        call.record.admitted_s = time.perf_counter()
+        call.pool.in_flight += 1
+        keepalive = None
+        if call.request.stream and self._keepalive_s > 0 and call.request.operation != "other":
+            keepalive = KeepAlive(call.link, call.record, self._keepalive_s, STREAM_HEADERS)
+            self._deadlines.add(keepalive)
+        try:
+            await self._try_endpoints(call)
+            call.record.outcome = "ok"
+        finally:
+            call.pool.in_flight -= 1
+            if keepalive is not None:
+                self._deadlines.discard(keepalive)
+
+    async def _try_endpoints(self, call: Call) -> None:
+        pool, record = call.pool, call.record
+        pool.retries.request(record.received_s)
+        tried: frozenset[str] = frozenset()
+        last: GatewayError | None = None
+        while True:
+            choice = pool.choose(RouteQuery(tried))
+            if choice is None:
+                raise last or NoEndpoint(
+                    f"no endpoint of {pool.name} takes traffic now; GET /weir/endpoints tells why", retry_after_s="1"
+                )
+            if last is not None:
+                self._metrics.retried(pool.name, last.error_type or "")
+            endpoint = pool.endpoints[choice.endpoint_id]
+            attempt = AttemptRecord(choice.endpoint_id, choice.reason, time.perf_counter())
+            record.attempts.append(attempt)
+            tried |= {choice.endpoint_id}
+            last = await self._attempt(call, endpoint, attempt)
+            if last is None:
+                return
+            may_retry = last.retryable and not call.committed and len(tried) < pool.config.retries.attempts
+            if not may_retry or not pool.retries.take(time.perf_counter()):
+                raise last
+            if last.error_type != "connect":  # a refused connection tells nothing about the next endpoint
+                await asyncio.sleep(wait_s(len(tried) + 1, random.random()))
+
+    async def _attempt(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord) -> GatewayError | None:
+        """Tries one endpoint. Returns what the client is told if nobody else can do it, None if it is done."""
+        series = self._metrics.endpoint(call.pool.name, call.record.model, endpoint.id)
+        relay = Relay(call.record, attempt, call.link, call.pool.config.timeouts, series.gaps, self._deadlines)
+        try:
+            with endpoint.lease:
+                await self._exchange(call, endpoint, attempt, relay)
+        except (AdapterError, TransportError, TimedOut) as failure:
+            retry_after = relay.head.get(b"retry-after") if relay.head else None
+            error, whose = explain(failure, endpoint.id, retry_after.decode("latin-1") if retry_after else None)
+            if whose == "engine":
+                call.pool.failed(endpoint, error.message)
+            elif whose == "credential":
+                call.pool.refused_credential(endpoint)
+            attempt.outcome, attempt.error_type = error.outcome, error.error_type
+            return error
+        except asyncio.CancelledError:
+            attempt.outcome = "cancelled"
+            raise
+        finally:
+            relay.close()
+            attempt.ended_s = time.perf_counter()
+            series.attempted(attempt, call.record)
+        call.pool.succeeded(endpoint)
+        return None
+
+    async def _exchange(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord, relay: Relay) -> None:
+        request = call.request
+        upstream = endpoint.adapter.encode(request, endpoint.config.model or call.pool.name)
+        wire = endpoint.wire(request.method, upstream.path, upstream.body, call.headers)
+        exchange = await endpoint.upstream.send(wire, relay, connect_timeout_s=call.pool.config.timeouts.connect_s)
+        relay.sent(exchange, stream=upstream.stream)
+        head = await relay.head_came()
+        if not 200 <= head.status < 300:
+            raise endpoint.adapter.read_error(head.status, await relay.body())
+        if request.operation == "other":
+            await self._pass_on(call, relay, head, attempt)
+        elif request.stream:
+            await self._stream(call, endpoint, upstream, relay, head, attempt)
+        else:
+            await self._whole(call, endpoint, upstream, relay, head, attempt)
+        attempt.outcome = "ok"
+
+    async def _stream(
+        self,
+        call: Call,
+        endpoint: Endpoint,
+        upstream: UpstreamRequest,
+        relay: Relay,
+        head: ResponseHead,
+        attempt: AttemptRecord,
+    ) -> None:
+        content_type = _content_type(head)
+        if content_type and "event-stream" not in content_type:
+            relay.collect(endpoint.adapter.answer_reader(call.request, upstream, content_type))
+            await relay.answer()  # raises if it is an error
+            raise MalformedStream("the engine answered a request for a stream without one")
+        relay.decode(endpoint.adapter.stream_decoder(call.request))
+        await relay.first_output()
+        record, link = call.record, call.link
+        call.committed = True
+        record.status = 200
+        if not link.started:
+            headers = STREAM_HEADERS + self._headers(call, upstream, attempt)
+            link.start(200, headers + b"trailer: server-timing\r\n" if call.trailers else headers)
+        relay.go_live()
+        last = await relay.over()
+        now_s = time.perf_counter()
+        link.finish(
+            last + timing_comment(record, attempt, now_s) + DONE,
+            b"server-timing: %b\r\n" % server_timing(record, attempt, now_s) if call.trailers else b"",
+        )
+        await link.drained()
+
+    async def _whole(
+        self,
+        call: Call,
+        endpoint: Endpoint,
+        upstream: UpstreamRequest,
+        relay: Relay,
+        head: ResponseHead,
+        attempt: AttemptRecord,
+    ) -> None:
+        relay.collect(endpoint.adapter.answer_reader(call.request, upstream, _content_type(head)))
+        answer = await relay.answer()
+        call.committed = True
+        call.record.status = 200
+        call.record.usage = answer.usage
+        call.record.bytes_out = len(answer.body)
+        headers = b"content-type: application/json\r\n" + self._headers(call, upstream, attempt)
+        call.link.respond(200, headers, answer.body)
+        await call.link.drained()
+
+    async def _pass_on(self, call: Call, relay: Relay, head: ResponseHead, attempt: AttemptRecord) -> None:
+        """Another ``/v1`` path of the engine: its bytes, as they come."""
+        call.committed = call.opaque = True
+        call.record.status = head.status
+        content_type = head.get(b"content-type")
+        headers = self._headers(call, None, attempt)
+        if content_type is not None:
+            headers += b"content-type: %b\r\n" % content_type
+        if b"event-stream" in (content_type or b""):
+            headers += UNBUFFERED
+        call.link.start(head.status, headers)
+        first = relay.pass_on()
+        if first:
+            call.link.write(first)
+        await relay.whole()
+        call.link.finish()
+        await call.link.drained()
+
+    def _headers(self, call: Call, upstream: UpstreamRequest | None, attempt: AttemptRecord) -> HeaderBlock:
+        headers = b"x-weir-endpoint: %b\r\nx-weir-attempts: %d\r\nserver-timing: %b\r\n" % (
+            attempt.endpoint_id.encode("ascii"),
+            len(call.record.attempts),
+            server_timing(call.record, attempt, time.perf_counter()),
+        )
+        if upstream is not None and upstream.dropped:
+            headers += b"x-weir-dropped-params: %b\r\n" % ", ".join(upstream.dropped).encode("ascii")
+        return headers
+
+
+def _content_type(head: ResponseHead) -> str:
+    return (head.get(b"content-type") or b"").decode("latin-1").lower()
