@@ -1,0 +1,13 @@
+"""Waiting for a condition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+async def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Polls until a condition holds; fails after ``within_s``."""
+    async with asyncio.timeout(within_s):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.005)
