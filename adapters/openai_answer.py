@@ -9,9 +9,9 @@ import orjson
 
 from .json_values import Json, as_list, as_object, objects, read_json, write_json
 from .openai_errors import error_in
-from .openai_shape import both_reasoning_names, finish_reason, read_usage
+from .openai_shape import both_reasoning_names, estimated_usage, finish_reason, read_usage
 from .openai_stream import OpenAiStream
-from .types import Answer, MalformedStream
+from .types import BYTES_PER_TOKEN, Answer, MalformedStream, Usage
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 # An embeddings answer above this is not parsed: only its ends are looked at.
@@ -19,6 +19,9 @@ _PARSED_BYTES = 262_144
 _ENDS_BYTES = 4096
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+
+
+_PLAIN_FINISH = ("stop", "length")
 
 
 class _Body:
@@ -43,8 +46,9 @@ class WholeAnswer:
 
     outputs = 0
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, prompt_tokens: int) -> None:
         self._model = model
+        self._prompt_tokens = prompt_tokens
         self._body = _Body()
 
     def feed(self, data: bytes) -> None:
@@ -58,8 +62,14 @@ class WholeAnswer:
             raise MalformedStream("the engine's answer has no choices")
         changed = False
         for choice in objects(choices):
-            changed |= _normalise(choice)
+            if choice.get("finish_reason") not in _PLAIN_FINISH or _is_special(as_object(choice.get("message"))):
+                changed |= _normalise(choice)
         usage = read_usage(answer.get("usage"))
+        if usage is None:
+            completion_tokens = sum(len(_text_of(choice).encode()) for choice in objects(choices)) // BYTES_PER_TOKEN
+            usage = Usage(self._prompt_tokens, completion_tokens, estimated=True)
+            answer["usage"] = estimated_usage(self._prompt_tokens, completion_tokens)
+            changed = True
         if answer.get("model") not in (None, self._model):
             if not changed and len(named := list(_MODEL.finditer(body))) == 1:
                 at, end = named[0].span(1)
@@ -150,7 +160,7 @@ class StreamedAnswer:
         choices = [self._choices[index] for index in sorted(self._choices)]
         kind = "chat.completion" if self._chat else "text_completion"
         answer = {**self._top, "object": kind, "model": self._stream.model, "choices": choices}
-        return Answer(write_json(answer, b""), self._stream.usage, 1)
+        return Answer(write_json(answer, b""), self._stream.tokens(), 1)
 
     def _take_choice(self, choice: Json) -> None:
         index = choice.get("index")
@@ -185,15 +195,27 @@ class StreamedAnswer:
 
 def _read_answer(body: bytes) -> Json:
     try:
-        answer = read_json(body)
+        answer = as_object(read_json(body))
     except ValueError as error:
         raise MalformedStream("the engine's answer is not JSON") from error
-    if (failed := error_in(answer)) is not None:
-        raise failed
-    fields = as_object(answer)
-    if fields is None:
+    if answer is None:
         raise MalformedStream("the engine's answer is not a JSON object")
-    return fields
+    if ("choices" not in answer or "error" in answer) and (failed := error_in(answer)) is not None:
+        raise failed
+    return answer
+
+
+def _text_of(choice: Json) -> str:
+    message = as_object(choice.get("message")) or choice
+    text = message.get("content") or message.get("text")
+    return text if isinstance(text, str) else ""
+
+
+def _is_special(message: Json | None) -> bool:
+    """Whether a message holds more than text; one that does not, and ended in the usual way, is in shape already."""
+    return message is not None and bool(
+        message.get("tool_calls") or message.get("reasoning") or message.get("reasoning_content")
+    )
 
 
 def _normalise(choice: Json) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .bodies import edit
+from .bodies import BadBody, edit
 from .json_values import as_object
 from .openai_answer import EmbeddingsAnswer, StreamedAnswer, WholeAnswer
 from .openai_errors import read_error
 from .openai_stream import OpenAiStream
-from .types import AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
+from .types import BYTES_PER_TOKEN, AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
 
 _GENERATES = frozenset(("chat", "text_completion"))
 
@@ -49,24 +49,24 @@ class OpenAiCompatible:
         if generates and stream and not request.wants_usage:
             add["stream_options"] = {**(as_object(body.get("stream_options")) or {}), "include_usage": True}
         nulls = [key for key, value in body.items() if value is None and key not in add] if self.strip_nulls else ()
-        return UpstreamRequest(
-            path=request.path,
-            body=edit(request.raw, body, model=model, add=add, drop=nulls) if body else request.raw,
-            stream=stream,
-        )
+        try:
+            raw = edit(request.raw, body, model=model, add=add, drop=nulls) if body else request.raw
+        except BadBody as error:
+            raise EngineFailed(400, str(error)) from error
+        return UpstreamRequest(request.path, raw, stream)
 
     def stream_decoder(self, request: GatewayRequest) -> OpenAiStream:
         options = as_object(request.body.get("stream_options")) or {}
         running = bool(options.get("continuous_usage_stats"))
         return self._decoder(request, wants_usage=request.wants_usage, running_usage=running)
 
-    def answer_reader(self, request: GatewayRequest, upstream: UpstreamRequest, content_type: str) -> AnswerReader:
+    def answer_reader(self, request: GatewayRequest, content_type: str, *, streamed: bool) -> AnswerReader:
         if request.operation == "embeddings":
             return EmbeddingsAnswer(request.model)
-        if upstream.stream and "event-stream" in content_type:
+        if streamed and "event-stream" in content_type:
             decoder = self._decoder(request, wants_usage=True, running_usage=False)
             return StreamedAnswer(decoder, chat=request.operation == "chat")
-        return WholeAnswer(request.model)
+        return WholeAnswer(request.model, len(request.raw) // BYTES_PER_TOKEN)
 
     def _decoder(self, request: GatewayRequest, *, wants_usage: bool, running_usage: bool) -> OpenAiStream:
         n = request.body.get("n")
@@ -77,6 +77,7 @@ class OpenAiCompatible:
             choices_per_prompt=n if isinstance(n, int) and n > 0 else 1,
             usage_per_choice=self.usage_per_choice,
             sends_done=self.sends_done,
+            prompt_tokens=len(request.raw) // BYTES_PER_TOKEN,
         )
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:

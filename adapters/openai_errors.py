@@ -13,7 +13,8 @@ from .json_values import Json, as_object, objects, read_json
 from .types import EngineFailed
 
 _SHOWN_CHARS = 2000
-_TAGS = re.compile(r"<(?:(script|style)\b.*?</\1\s*|[^>]*)>", re.IGNORECASE | re.DOTALL)
+_READ_BYTES = 8192
+_TAGS = re.compile(r"<(script|style)\b[^<]*</\1\s*>|<[^<>]*>", re.IGNORECASE)
 
 
 def error_in(value: Any, *, status: int | None = None) -> EngineFailed | None:
@@ -51,7 +52,7 @@ def read_error(status: int, body: bytes) -> EngineFailed:
     found = error_in(value, status=status)
     if found is not None:
         return found
-    text = body.decode("utf-8", "replace").strip()
+    text = body[:_READ_BYTES].decode("utf-8", "replace").strip()
     if text.startswith("<"):
         text = f"the engine answered with a web page: {' '.join(_TAGS.sub(' ', text).split())}"
     return EngineFailed(status, text[:_SHOWN_CHARS] or f"the engine answered {status} without a message")

@@ -12,9 +12,11 @@ from .json_values import Json, as_object
 from .types import EngineFailed, Usage
 
 _OUTPUT_KEYS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "audio")
-# Of the engine's own accord: everything else is either passed on, or no answer at all (`BROKEN`).
+# Other engines' names for OpenAI's reasons. What is in neither list is passed on as it is.
 _FINISH = {"eos_token": "stop", "stop_sequence": "stop", "eos": "stop", "repetition": "length", "max_tokens": "length"}
+# Not of the engine's own accord: no answer.
 BROKEN = frozenset(("abort", "error", "cancelled"))
+_MOST_TOKENS = 2**53
 
 
 def has_output(choice: Json) -> bool:
@@ -65,6 +67,8 @@ def read_usage(value: Any) -> Usage | None:
     prompt, completion = fields.get("prompt_tokens"), fields.get("completion_tokens", 0)
     if not isinstance(prompt, int) or not isinstance(completion, int):
         return None
+    if not (0 <= prompt <= _MOST_TOKENS and 0 <= completion <= _MOST_TOKENS):
+        return None  # counters only grow, and floats end somewhere
     of_prompt, of_completion = fields.get("prompt_tokens_details"), fields.get("completion_tokens_details")
     return Usage(
         prompt,
@@ -97,6 +101,17 @@ def add_usage(total: Json | None, part: Json, *, choices_per_prompt: int) -> Jso
     return summed
 
 
+def estimated_usage(prompt_tokens: int, completion_tokens: int) -> Json:
+    """Usage for a client whose engine reports none; it says so."""
+    total_tokens = prompt_tokens + completion_tokens
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": total_tokens,
+        "weir_estimated": True,
+    }
+
+
 def public_usage(total: Json) -> Json:
     return {key: value for key, value in total.items() if not key.startswith("_")}
 
@@ -105,17 +120,17 @@ class ToolCalls:
     """Repairs the indexes of streamed tool calls of one choice.
 
     Some engines give every call index 0 (Ollama, RW-06), so that clients glue two argument strings together; a new id
-    or a new name at an index in use begins a call of its own.
+    at an index in use begins a call of its own, and so does a new name where no ids are given.
     """
 
-    __slots__ = ("_ids", "_moved")
+    __slots__ = ("_calls", "_moved")
 
     def __init__(self) -> None:
-        self._ids: list[str | None] = []  # by the index the client sees
+        self._calls: list[tuple[str | None, str | None]] = []  # id and name, by the index the client sees
         self._moved: dict[int, int] = {}  # the engine's index -> ours
 
     def __bool__(self) -> bool:
-        return bool(self._ids)
+        return bool(self._calls)
 
     def repair(self, deltas: list[Json]) -> bool:
         """Puts the indexes right. Returns whether one was wrong."""
@@ -125,24 +140,33 @@ class ToolCalls:
         return changed
 
     def _repair(self, delta: Json) -> bool:
-        index, call_id = delta.get("index"), delta.get("id")
+        index = delta.get("index")
         theirs = index if isinstance(index, int) else 0
+        call_id, name = _named(delta.get("id")), _named((as_object(delta.get("function")) or {}).get("name"))
         ours = self._moved.get(theirs)
-        begins = ours is None or (isinstance(call_id, str) and call_id != "" and call_id != self._ids[ours])
-        if begins and ours is not None and self._ids[ours] is None:
-            self._ids[ours] = call_id  # the id came after the first piece
-            begins = False
-        if begins:
-            ours = len(self._ids)
-            self._moved[theirs] = ours
-            self._ids.append(call_id if isinstance(call_id, str) and call_id else None)
+        if ours is None or self._is_another(ours, call_id, name):
+            ours = self._moved[theirs] = len(self._calls)
+            self._calls.append((call_id, name))
+        else:
+            known_id, known_name = self._calls[ours]
+            self._calls[ours] = (known_id or call_id, known_name or name)
         if ours == index:
             return False
         delta["index"] = ours
         return True
 
+    def _is_another(self, ours: int, call_id: str | None, name: str | None) -> bool:
+        known_id, known_name = self._calls[ours]
+        if call_id and known_id:
+            return call_id != known_id
+        return name is not None and known_name is not None and name != known_name
+
+
+def _named(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
 
 def _count(fields: Any, key: str) -> int | None:
     known = as_object(fields)
     value = known.get(key) if known is not None else None
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) and 0 <= value <= _MOST_TOKENS else None

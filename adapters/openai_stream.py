@@ -20,12 +20,13 @@ from .openai_shape import (
     ToolCalls,
     add_usage,
     both_reasoning_names,
+    estimated_usage,
     finish_reason,
     has_output,
     public_usage,
     read_usage,
 )
-from .types import AdapterError, MalformedStream, TruncatedStream, Usage
+from .types import AdapterError, MalformedStream, PlainChunk, TruncatedStream, Usage
 
 # A chunk without choices that holds nothing else is not for clients.
 _ENVELOPE = frozenset(
@@ -44,22 +45,22 @@ class OpenAiStream:
         running_usage: Whether it asked for usage on every chunk (vLLM's and SGLang's ``continuous_usage_stats``).
         choices_per_prompt: ``n`` of the request.
         usage_per_choice: Whether the engine reports usage for each choice instead of once.
+        prompt_tokens: An estimate, for engines that report no usage.
         sends_done: Whether this engine ends every whole stream with ``[DONE]``, so that one without it is cut.
     """
 
     __slots__ = (
-        "_aligned",
         "_choices_per_prompt",
         "_done",
         "_finish",
         "_framer",
         "_on_chunk",
-        "_prefix",
+        "_prompt_tokens",
         "_rename",
         "_running_usage",
         "_sends_done",
         "_shape",
-        "_suffix",
+        "_template",
         "_tools",
         "_usage",
         "_usage_per_choice",
@@ -68,6 +69,7 @@ class OpenAiStream:
         "finished",
         "model",
         "outputs",
+        "plain",
         "usage",
     )
 
@@ -80,6 +82,7 @@ class OpenAiStream:
         choices_per_prompt: int = 1,
         usage_per_choice: bool = False,
         sends_done: bool = False,
+        prompt_tokens: int = 0,
     ) -> None:
         self.model = model
         self.outputs = 0
@@ -91,11 +94,11 @@ class OpenAiStream:
         self._choices_per_prompt = choices_per_prompt
         self._usage_per_choice = usage_per_choice
         self._sends_done = sends_done
+        self._prompt_tokens = prompt_tokens
         self._on_chunk: Callable[[Json], None] | None = None
         self._framer = SseFramer()
-        self._prefix: bytes | None = None  # the template of a plain chunk: all before its text, and all after it
-        self._suffix = b""
-        self._aligned = True  # no event is open in the framer
+        self.plain: PlainChunk | None = None
+        self._template: PlainChunk | None = None  # the same, in the engine's spelling of the model's name
         self._rename: tuple[bytes, bytes] | None = None
         self._finish: dict[int, str | None] = {}
         self._tools: dict[int, ToolCalls] = {}
@@ -108,22 +111,42 @@ class OpenAiStream:
         self._on_chunk = on_chunk
 
     def feed(self, data: bytes) -> bytes:
-        prefix = self._prefix
-        if prefix is None or not self._aligned:
-            return self._feed_frames(data)
-        suffix, text_at, at, size_bytes = self._suffix, len(prefix), 0, len(data)
-        while at < size_bytes and data.startswith(prefix, at):
+        template = self._template
+        if template is None:
+            return self._feed_singly(data)
+        # As many plain chunks as there are, then whatever follows
+        prefix, text_at, suffix, suffix_bytes = template
+        at = 0
+        while data.startswith(prefix, at):
             quote = data.find(b'"', at + text_at)
-            if quote == at + text_at or not data.startswith(suffix, quote):
+            if quote <= at + text_at or not data.startswith(suffix, quote):
                 break
-            at = quote + len(suffix)
+            at = quote + suffix_bytes
             self.outputs += 1
         if at == 0:
             return self._feed_frames(data)
-        plain = data if at == size_bytes else data[:at]
+        plain = data[:at]
         if self._rename is not None:
             plain = plain.replace(*self._rename)
-        return plain if at == size_bytes else plain + self._feed_frames(data[at:])
+        return plain + self._feed_frames(data[at:]) if at < len(data) else plain
+
+    def _feed_singly(self, data: bytes) -> bytes:
+        """Event by event, until a plain chunk is known: a fast engine's whole answer may come in one read."""
+        out: list[bytes] = []
+        at = 0
+        while self._template is None:
+            end = data.find(b"\n\n", at) + 2
+            if end == 1:
+                out.append(self._feed_frames(data[at:] if at else data))
+                return b"".join(out)
+            out.append(self._feed_frames(data[at:end]))
+            at = end
+        if at < len(data):
+            out.append(self.feed(data[at:]))
+        return b"".join(out)
+
+    def tokens(self) -> Usage:
+        return self.usage or Usage(self._prompt_tokens, self.outputs, estimated=True)
 
     def close(self) -> bytes:
         out = b""
@@ -154,15 +177,17 @@ class OpenAiStream:
     # --- frames
 
     def _feed_frames(self, data: bytes) -> bytes:
-        if self.error is not None or self._done:
+        if not data or self.error is not None or self._done:
             return b""
         try:
             frames = self._framer.feed(data)
         except MalformedStream as error:
             self.error = error
             return b""
-        self._aligned = not self._framer.pending_bytes
-        return self._read(frames)
+        out = self._read(frames)
+        if self._framer.pending_bytes:
+            self._template = self.plain = None  # an event is open: what comes next is its rest
+        return out
 
     def _read(self, frames: list[bytes]) -> bytes:
         out: list[bytes] = []
@@ -175,7 +200,7 @@ class OpenAiStream:
                 except AdapterError as error:
                     self.error = error
             if self._done or self.error is not None:
-                self._prefix = None  # nothing more is wanted, plain or not
+                self._template = self.plain = None  # nothing more is wanted, plain or not
                 break
         return b"".join(out)
 
@@ -227,8 +252,9 @@ class OpenAiStream:
         for key in _TEXT_KEYS:
             if payload.count(key + quoted) == 1:
                 at = payload.index(key + quoted) + len(key) + 1
-                self._prefix = b"data: " + payload[:at]
-                self._suffix = payload[at + len(quoted) - 2 :] + b"\n\n"
+                prefix, suffix = b"data: " + payload[:at], payload[at + len(quoted) - 2 :] + b"\n\n"
+                self._template = PlainChunk(prefix, len(prefix), suffix, len(suffix))
+                self.plain = self._template if self._rename is None else None
                 return
 
     def _renamed(self, payload: bytes, theirs: Any) -> bytes | None:
@@ -282,9 +308,10 @@ class OpenAiStream:
         """``[DONE]``, or a clean end of the body. Returns the usage chunk, if there is to be one."""
         self._done = True
         self.finished = bool(self._finish) and all(self._finish.values())
-        if not self.finished or not self._wants_usage or self._usage is None:
+        if not self.finished or not self._wants_usage:
             return b""
-        chunk: Json = {**self._shape, "model": self.model, "choices": [], "usage": public_usage(self._usage)}
+        usage = estimated_usage(self._prompt_tokens, self.outputs) if self._usage is None else public_usage(self._usage)
+        chunk: Json = {**self._shape, "model": self.model, "choices": [], "usage": usage}
         if self._on_chunk is not None:
             self._on_chunk(chunk)
             return b""
@@ -293,6 +320,6 @@ class OpenAiStream:
     def _read_stray(self) -> None:
         """A bare ``{"error": ...}`` line without ``data:`` (RW-08)."""
         try:
-            self.error = error_in(read_json(self._framer.stray))
+            self.error = error_in(read_json(self._framer.stray.removeprefix(b"error:")))
         except ValueError:
             self.error = None

@@ -13,6 +13,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from .json_values import as_object
 
+# No tokeniser on the hot path: what stands in for one where an engine reports no counts.
+BYTES_PER_TOKEN = 4
+
 Operation = Literal["chat", "text_completion", "embeddings", "other"]
 
 
@@ -50,12 +53,13 @@ class EngineFailed(AdapterError):
 
 
 class Usage(NamedTuple):
-    """Token counts as the engine reported them."""
+    """Token counts of one answer: the engine's own or, if ``estimated``, what can be told without it."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+    estimated: bool = False
 
 
 class GatewayRequest(NamedTuple):
@@ -106,12 +110,32 @@ class UpstreamRequest(NamedTuple):
     dropped: tuple[str, ...] = ()
 
 
+class PlainChunk(NamedTuple):
+    """What a read looks like that is one chunk of text and needs no decoding: this, but for the text.
+
+    Such a read may go to the client as it came, and counts as one output; whoever lets it pass adds that to the
+    decoder's ``outputs``.
+
+    Attributes:
+        prefix: All before the text.
+        text_at: Its length.
+        suffix: All after the text, from its closing quote on.
+        suffix_bytes: Its length.
+    """
+
+    prefix: bytes
+    text_at: int
+    suffix: bytes
+    suffix_bytes: int
+
+
 class StreamDecoder(Protocol):
     """One engine stream: bytes in, whole SSE frames for the client out, cut wherever the network cuts.
 
     Attributes:
         outputs: Chunks with output so far: content, reasoning, tool call or refusal.
         usage: The engine's token counts once they are known.
+        plain: What a read looks like that may pass undecoded; None while there is no such read.
         finished: The engine said that the answer is whole. Nothing more will come out of ``feed``.
         error: What is wrong with the stream: the engine's own error, if a frame carried one, or a frame that is none
             of this dialect. Nothing more will come out of ``feed``.
@@ -119,6 +143,7 @@ class StreamDecoder(Protocol):
 
     outputs: int
     usage: Usage | None
+    plain: PlainChunk | None
     finished: bool
     error: AdapterError | None
 
@@ -127,6 +152,10 @@ class StreamDecoder(Protocol):
 
         Never raises: what comes before a bad frame is good, and ``error`` tells of the bad one.
         """
+        ...
+
+    def tokens(self) -> Usage:
+        """Returns the engine's token counts, or an estimate while there are none: a chunk is taken for a token."""
         ...
 
     def close(self) -> bytes:
@@ -199,7 +228,9 @@ class Adapter(Protocol):
 
     def stream_decoder(self, request: GatewayRequest) -> StreamDecoder: ...
 
-    def answer_reader(self, request: GatewayRequest, upstream: UpstreamRequest, content_type: str) -> AnswerReader: ...
+    def answer_reader(self, request: GatewayRequest, content_type: str, *, streamed: bool) -> AnswerReader:
+        """Returns the reader of a whole answer; ``streamed`` says that the engine was asked for a stream."""
+        ...
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:
         """Reads an error answer of any shape; never raises."""

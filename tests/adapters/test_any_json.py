@@ -103,7 +103,7 @@ def test_json_of_any_shape_raises_only_adapter_errors(name: str, seed: int) -> N
             (UpstreamRequest("/v1", b"", True), "text/event-stream", stream),
             (UpstreamRequest("/v1", b"", False), "application/json", chunks[0]),
         ):
-            reader = adapter.answer_reader(request_for(operation, stream=False), upstream, content_type)
+            reader = adapter.answer_reader(request_for(operation, stream=False), content_type, streamed=upstream.stream)
             with suppress(AdapterError):
                 reader.feed(body)
                 reader.close()
@@ -120,9 +120,7 @@ def test_json_nested_deeply_raises_only_adapter_errors(depth: int) -> None:
         decoder = adapter.stream_decoder(request_for("chat", stream=True))
         with suppress(AdapterError):
             decoder.feed(b"data: " + chunk + b"\n\n")
-        reader = adapter.answer_reader(
-            request_for("chat", stream=False), UpstreamRequest("/v1", b"", False), "application/json"
-        )
+        reader = adapter.answer_reader(request_for("chat", stream=False), "application/json", streamed=False)
         reader.feed(chunk)
         with suppress(AdapterError):
             reader.close()
