@@ -11,8 +11,6 @@ WINDOW_S = 10
 ALWAYS_PER_SECOND = 3
 _FIRST_WAIT_S = 0.05
 _LONGEST_WAIT_S = 1.0
-# What a client's own request can cause; 501 is a feature the engine was not started with.
-_CLIENT_STATUS = frozenset((400, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422, 431, 501))
 
 
 def blame(status: int) -> Blame:
@@ -25,9 +23,9 @@ def blame(status: int) -> Blame:
         return "credential"
     if status in (429, 503):
         return "busy"
-    if status in _CLIENT_STATUS:
-        return "client"
-    return "engine"
+    # Whatever one client's request can bring about must not take an endpoint from all the others. 501 is a feature
+    # that the engine was not started with.
+    return "engine" if status >= 500 and status != 501 else "client"
 
 
 def wait_s(attempt: int, jitter: float) -> float:

@@ -1,0 +1,59 @@
+"""What every routing policy of the registry keeps to, whatever it prefers."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+
+from gateway.config.models import RoutingConfig
+from policies.routing import ROUTING
+from policies.types import EndpointSnapshot, PoolView, RouteQuery, eligible
+from tests.fakes.policy_views import queries, views
+
+ALL = sorted(ROUTING)
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(deadline=None)
+@given(view=views(), query=queries())
+def test_the_choice_is_eligible_or_there_is_none(name: str, view: PoolView, query: RouteQuery) -> None:
+    choice = ROUTING[name]().choose(view, query)
+    able = {endpoint.endpoint_id for endpoint in eligible(view, query)}
+    if choice is None:
+        assert not able
+    else:
+        assert choice.endpoint_id in able
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(deadline=None)
+@given(view=views(), query=queries())
+def test_the_same_view_gives_the_same_choice(name: str, view: PoolView, query: RouteQuery) -> None:
+    again = PoolView(view.now_s, view.sequence, tuple(EndpointSnapshot(*endpoint) for endpoint in view.endpoints))
+    policy = ROUTING[name]()
+    first = policy.choose(view, query)
+    assert policy.choose(again, RouteQuery(frozenset(query.tried))) == first
+    assert ROUTING[name]().choose(again, query) == first, "a policy of its own decides alike: it keeps nothing"
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(deadline=None)
+@given(view=views(), query=queries())
+def test_a_choice_has_its_reason_in_words(name: str, view: PoolView, query: RouteQuery) -> None:
+    choice = ROUTING[name]().choose(view, query)
+    assert choice is None or choice.reason.strip()
+
+
+@settings(deadline=None)
+@given(view=views(), query=queries())
+def test_eligible_endpoints_are_healthy_and_untried(view: PoolView, query: RouteQuery) -> None:
+    able = eligible(view, query)
+    assert all(e.health == "healthy" and e.endpoint_id not in query.tried for e in able)
+    left_out = [e for e in view.endpoints if e not in able]
+    assert all(e.health != "healthy" or e.endpoint_id in query.tried for e in left_out)
+
+
+def test_the_configuration_takes_the_policies_there_are() -> None:
+    assert sorted(get_args(RoutingConfig.model_fields["policy"].annotation)) == ALL
