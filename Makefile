@@ -70,7 +70,7 @@ check: setup ## formatting, lint, types, import contracts
 	$(BIN)/lint-imports
 
 test: setup ## all tests; those whose nginx, Node.js or engine is missing are skipped and say so
-	$(BIN)/pytest -ra tests
+	$(BIN)/pytest -ra -n 4 tests
 
 test-nginx: setup ## only the tests behind a real nginx
 	@command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || { echo "nginx is missing. On Debian: apt-get install nginx-light" >&2; exit 1; }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import BinaryIO
 
 import orjson
@@ -10,16 +11,26 @@ import orjson
 from .fleet import Fleet
 from .flight import FlightRecord
 
+log = logging.getLogger("weir.access_log")
+
 FLUSH_S = 0.25
 FLUSH_BYTES = 65536
 KNOWN_NAMES = 1000
 
 
 class AccessLog:
-    """Buffers lines and writes them every quarter of a second, or when 64 KiB have come together."""
+    """Buffers lines and writes them every quarter of a second, or when 64 KiB have come together.
+
+    An output that takes no more costs lines, never a request.
+
+    Attributes:
+        dropped: Lines that could not be written.
+    """
 
     def __init__(self, out: BinaryIO, fleet: Fleet) -> None:
+        self.dropped = 0
         self._out = out
+        self._cut_off = b""  # the rest of a line of which the output took a part
         self._engines = {e.id: e for pool in fleet.pools.values() for e in pool.endpoints.values()}
         self._known: dict[tuple[str, str, str, str, str], str] = {}
         self._lines: list[bytes] = []
@@ -87,9 +98,37 @@ class AccessLog:
             self._timer.cancel()
             self._timer = None
         lines, self._lines, self._size_bytes = self._lines, [], 0
-        if lines:
-            self._out.write(b"".join(lines))
+        if lines or self._cut_off:
+            self._write(self._cut_off + b"".join(lines), len(self._cut_off))
+
+    def _write(self, data: bytes, begun_bytes: int) -> None:
+        self._cut_off = b""
+        try:
+            taken_bytes = self._out.write(data) or 0  # None, says an output without a buffer that takes nothing
+        except BlockingIOError as full:
+            self._drop(data, full.characters_written, begun_bytes, full)
+            return
+        except (OSError, ValueError) as closed:  # ValueError is Python's own word for a closed file
+            self._drop(data, 0, begun_bytes, closed)
+            return
+        if taken_bytes < len(data):  # an output without a buffer of its own, which is full
+            self._drop(data, taken_bytes, begun_bytes, BlockingIOError("it is full"))
+        try:
             self._out.flush()
+        except BlockingIOError:
+            pass  # it is kept in the output's own buffer
+        except (OSError, ValueError) as closed:
+            self._drop(data, 0, begun_bytes, closed)
+
+    def _drop(self, data: bytes, taken_bytes: int, begun_bytes: int, why: Exception) -> None:
+        """Counts the lines that are lost. A line of which the output has a part is ended by the next write."""
+        end = begun_bytes
+        if taken_bytes > begun_bytes:
+            end = data.index(b"\n", taken_bytes - 1) + 1
+        self._cut_off = data[taken_bytes:end]
+        if self.dropped == 0:
+            log.warning("access lines are lost: the output takes none (%s); weir_access_log_dropped_total counts", why)
+        self.dropped += data.count(b"\n", end)
 
 
 def _text(value: str | None) -> str:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from starlette.applications import Starlette
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from .access_log import AccessLog
 from .config import Config
-from .errors import BadRequest, InternalError
+from .cors import Cors
 from .fleet import Fleet
 from .flight import FlightLog
 from .metrics import Metrics
 from .openai_api import OPERATIONS, OpenAiApi
-from .ops_api import OpsApi, failed
+from .ops_api import OpsApi
+from .paths import canonical
 from .probes import Probes
 from .proxy import Proxy
+from .routes import Routes
 
-_SLASHES = re.compile(r"/{2,}")
-_VERSIONS = re.compile(r"^(?:/v1)+(?=/|$)")
-_WITHOUT_VERSION = ("/chat/completions", "/completions", "/embeddings", "/models")
+_ADMIN_PATHS = ("/metrics", "/weir")
 
 
 class App:
@@ -34,50 +32,52 @@ class App:
 
     Attributes:
         fleet: The endpoints.
-        admin: What ``admin.listen`` serves: metrics and ``/weir/*``.
+        admin: The operator's paths, ``/metrics`` and ``/weir/*``: what ``admin.listen`` serves, else part of this.
     """
 
     def __init__(self, config: Config, access_out: BinaryIO | None = None) -> None:
         self.config = config
         self.fleet = Fleet(config)
-        self.metrics = Metrics(self.fleet)
         self.access_log = AccessLog(access_out or sys.stdout.buffer, self.fleet)
+        self.metrics = Metrics(self.fleet, lambda: self.access_log.dropped)
         flights = FlightLog((self.metrics.observe, self.access_log.observe))
         self.openai = OpenAiApi(config, self.fleet, flights, Proxy(self.metrics, config.stream.keepalive_s))
         token = config.admin.token.get_secret_value() if config.admin.token else None
         ops = OpsApi(self.fleet, self.metrics, token, self.openai.unknown_model)
-        self.admin = Starlette(routes=self._admin_routes(ops))
-        own_listener = config.admin.listen is not None
-        self._starlette = Starlette(
-            routes=[
+        self._cors = Cors(config.cors.allow_origins)
+        self._serves_admin = config.admin.listen is None
+        # No page may read these: without a token they answer this machine, and so do the pages that it shows.
+        self.admin = Routes(
+            [Route("/metrics", ops.metrics), Route("/weir/endpoints", ops.endpoints)],
+            "operators find /metrics and /weir/endpoints here",
+            Cors(()),
+        )
+        self._routes = Routes(
+            [
                 Route("/health", ops.ready),
                 Route("/readyz", ops.ready),
                 Route("/healthz", ops.alive),
                 Route("/v1/models", ops.models),
                 Route("/v1/models/{model:path}", ops.model),
-                *([] if own_listener else self._admin_routes(ops)),
             ],
-            exception_handlers={404: _not_found, 405: _not_allowed, 500: _internal},
-            lifespan=self._lifespan,
+            "the API is below /v1, for example /v1/chat/completions",
+            self._cors,
+            self._lifespan,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._starlette(scope, receive, send)
+            await self._routes(scope, receive, send)
             return
         path = scope["path"]
         if path not in OPERATIONS:
             path = canonical(path)
-            if not path.startswith("/v1/") or path == "/v1/models" or path.startswith("/v1/models/"):
-                if scope["method"] == "OPTIONS" and self.config.cors.allow_origins:
-                    await _preflight(self.config)(scope, receive, send)
-                    return
-                await self._starlette({**scope, "path": path, "raw_path": path.encode()}, receive, send)
-                return
-        if scope["method"] == "OPTIONS" and self.config.cors.allow_origins:
-            await _preflight(self.config)(scope, receive, send)
-            return
-        await self.openai.serve(scope, receive, send, path)
+        if self._serves_admin and (path in _ADMIN_PATHS or path.startswith("/weir/")):
+            await self.admin({**scope, "path": path}, receive, send)
+        elif not _is_for_engines(path) or (scope["method"] == "OPTIONS" and self._cors.enabled):
+            await self._routes({**scope, "path": path}, receive, send)
+        else:
+            await self.openai.serve(scope, receive, send, path)
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:
@@ -90,43 +90,6 @@ class App:
             await self.fleet.aclose()
             self.access_log.flush()
 
-    def _admin_routes(self, ops: OpsApi) -> list[Route]:
-        return [Route("/metrics", ops.metrics), Route("/weir/endpoints", ops.endpoints)]
 
-
-def canonical(path: str) -> str:
-    """Forgives what base URLs are spelled like: doubled and trailing slashes, a doubled or missing ``/v1``."""
-    path = _SLASHES.sub("/", path)
-    if len(path) > 1:
-        path = path.rstrip("/") or "/"
-    path = _VERSIONS.sub("/v1", path)
-    if path in _WITHOUT_VERSION or path.startswith("/models/"):
-        path = "/v1" + path
-    return path
-
-
-def _preflight(config: Config) -> Response:
-    origins = config.cors.allow_origins
-    return Response(
-        status_code=204,
-        headers={
-            "access-control-allow-origin": "*" if "*" in origins else origins[0],
-            "access-control-allow-methods": "GET, POST, OPTIONS",
-            "access-control-allow-headers": "authorization, content-type, x-request-id",
-            "access-control-max-age": "600",
-        },
-    )
-
-
-async def _not_found(request: Any, error: Exception) -> Response:
-    message = f"{request.url.path[:200]} does not exist; the API is below /v1, for example /v1/chat/completions"
-    return failed(BadRequest(message, status=404, code="unknown_path"))
-
-
-async def _not_allowed(request: Any, error: Exception) -> Response:
-    message = f"{request.url.path[:200]} does not take {request.method}"
-    return failed(BadRequest(message, status=405, code="method_not_allowed", allow="GET"))
-
-
-async def _internal(request: Any, error: Exception) -> Response:
-    return failed(InternalError("internal error"))
+def _is_for_engines(path: str) -> bool:
+    return path.startswith("/v1/") and path != "/v1/models" and not path.startswith("/v1/models/")

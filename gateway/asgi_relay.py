@@ -8,15 +8,21 @@ uvicorn itself answers in plain text, and bounds the head of a request.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import is_ssl
 
 from .client_link import Flow, HeaderBlock, block
 from .errors import BadRequest
 
 LINGER_S = 2.0
+FLUSH_S = 60.0
+MAX_TRAILERS = 100
+_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 
 
 class DirectLink:
@@ -29,28 +35,44 @@ class DirectLink:
         "_protocol",
         "_transport",
         "extra_headers",
+        "finished",
         "flow",
         "gone",
         "started",
+        "write_chunk",
     )
 
     def __init__(self, protocol: RelayProtocol, cycle: RequestResponseCycle) -> None:
         self.gone = False
         self.started = False
+        self.finished = False
         self.flow: Flow | None = None
         self.extra_headers: HeaderBlock = b""
         self._protocol = protocol
         self._cycle = cycle
         self._transport: asyncio.Transport = cycle.transport
         self._chunked = cycle.scope["http_version"] == "1.1"
+        self.write_chunk: Callable[[bytes], object] | None = cycle.transport.write if self._chunked else None
         self._on_leave: Callable[[], Any] | None = None
+
+    @property
+    def takes_trailers(self) -> bool:
+        return self._chunked
 
     @property
     def blocked(self) -> bool:
         return self._protocol.flow.write_paused
 
+    def peer_address(self) -> str | None:
+        """The client's address, without its port; None if it cannot be told."""
+        peer = self._transport.get_extra_info("peername")
+        return str(cast(tuple[object, ...], peer)[0]) if isinstance(peer, tuple) and peer else None
+
     def watch(self, on_leave: Callable[[], Any]) -> None:
         self._on_leave = on_leave
+        self._protocol.links.add(self)
+        # uvicorn stops reading at a body above 64 KiB; without reading, the client's leaving would not be felt
+        self._protocol.flow.resume_reading()
         if self.gone:
             on_leave()
 
@@ -59,28 +81,35 @@ class DirectLink:
         if not self._chunked:  # HTTP/1.0: the end of the body is the end of the connection
             framing = b""
             self._cycle.keep_alive = False
-        self._transport.write(self._head(status, headers, framing))
+        self._write(self._head(status, headers, framing))
 
     def write(self, data: bytes) -> None:
-        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if not self.gone:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def finish(self, data: bytes = b"", trailers: HeaderBlock = b"") -> None:
         if self._chunked:
             end = b"0\r\n%b\r\n" % trailers
             data = b"%x\r\n%b\r\n%b" % (len(data), data, end) if data else end
-        self._transport.write(data)
+        self._write(data)
         self._complete()
 
     def respond(self, status: int, headers: HeaderBlock, body: bytes) -> None:
-        head = self._head(status, headers, b"content-length: %d\r\n" % len(body))
-        self._transport.write(head if self._cycle.scope["method"] == "HEAD" else head + body)
+        framing = b"" if status in (204, 304) else b"content-length: %d\r\n" % len(body)
+        head = self._head(status, headers, framing)
+        self._write(head if self._cycle.scope["method"] == "HEAD" else head + body)
         self._complete()
 
     def cut(self) -> None:
         self._on_leave = None
+        self.finished = True
         self._cycle.response_complete = True
         self._protocol.links.discard(self)
         self._transport.abort()
+
+    async def writable(self) -> None:
+        if self._protocol.flow.write_paused and not self.gone:
+            await self._protocol.flow.drain()
 
     async def drained(self) -> None:
         """The transport has it already."""
@@ -88,14 +117,24 @@ class DirectLink:
     def left(self) -> None:
         """The connection is gone; called by the protocol."""
         self.gone = True
+        if self.flow is not None:
+            self.flow.leave()
+        self._cycle.disconnected = True
+        self._cycle.scope.pop("extensions", None)
         if self._on_leave is not None:
             self._on_leave()
+
+    def _write(self, data: bytes) -> None:
+        if not self.gone:
+            self._transport.write(data)
 
     def _head(self, status: int, headers: HeaderBlock, framing: bytes) -> bytes:
         cycle = self._cycle
         self.started = True
         cycle.response_started = True
         cycle.waiting_for_100_continue = False
+        if cycle.more_body:
+            cycle.keep_alive = False  # what is still to come of the body must not be read as a request
         return b"".join(
             (
                 STATUS_LINE[status],
@@ -110,15 +149,22 @@ class DirectLink:
     def _complete(self) -> None:
         """What uvicorn's own cycle does when an answer is complete."""
         cycle = self._cycle
-        self._protocol.links.discard(self)
+        self.finished = True
         self._on_leave = None
+        self._protocol.links.discard(self)
+        cycle.scope.pop("extensions", None)
         cycle.response_complete = True
         cycle.message_event.set()
+        if self.gone:
+            return
+        loop = asyncio.get_running_loop()
         if cycle.more_body:
             # An answer before the body was read (413): closing now would reset the connection, and the answer be lost
-            asyncio.get_running_loop().call_later(LINGER_S, cycle.transport.close)
+            loop.call_later(LINGER_S, cycle.transport.close)
         elif not cycle.keep_alive:
             cycle.transport.close()
+        if not cycle.keep_alive:
+            loop.call_later(FLUSH_S, cycle.transport.abort)  # a client that never takes the rest
         cycle.on_response()
 
 
@@ -141,12 +187,20 @@ class RelayProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.links: set[DirectLink] = set()
+        self._idle_since_s = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._in_head = False
+        self._in_body = False
         self._head_bytes = 0
         self._refused = False
+        self.headers = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        """uvicorn's, without asking the kernel for both addresses of every connection."""
+        self.connections.add(self)
+        self.transport = transport
+        self.flow = FlowControl(transport)
+        self.scheme = "https" if is_ssl(transport) else "http"
         transport.set_write_buffer_limits(high=self.buffer_bytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -154,6 +208,11 @@ class RelayProtocol(HttpToolsProtocol):
         for link in tuple(self.links):
             link.left()
         self.links.clear()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        # What refers to itself is garbage until a collection, and a collection holds every stream up
+        self.cycle = self.scope = None  # type: ignore[assignment]
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -170,11 +229,44 @@ class RelayProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
+        if not self._in_body:
+            data = _without_upgrade(data)
         super().data_received(data)
         if self._in_head:  # still: all of it was head
             self._head_bytes += len(data)
             if self._head_bytes > self.header_bytes:
                 self._refuse_head()
+        elif len(self.headers) > MAX_TRAILERS:
+            self._refuse(BadRequest("the request has more trailers than anybody reads", code="invalid_http"))
+
+    def on_response_complete(self) -> None:
+        """uvicorn's, with one timer for the connection instead of one for each answer."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+            return
+        self._idle_since_s = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        """Ends a connection that asks for nothing; at once, for close() would wait for a client that takes nothing."""
+        self._idle_timer = None
+        if self.transport.is_closing():
+            return
+        waited_s = self.loop.time() - self._idle_since_s if self.cycle.response_complete else 0.0
+        if waited_s >= self.timeout_keep_alive:
+            self.transport.abort()
+        else:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive - waited_s, self._close_if_idle)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """An upgrade that ``_without_upgrade`` did not see: the parser has lost the body."""
+        self._refuse(BadRequest("connection upgrades are not served", code="invalid_http"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -184,20 +276,23 @@ class RelayProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         scope = self.scope
+        if self._refused:
+            return
         if len(self.url) + sum([len(name) + len(value) for name, value in self.headers]) > self.header_bytes:
             self._refuse_head()
             return
+        self._in_body = True
         super().on_headers_complete()
+        self.headers = []  # from here on they are trailers, which go nowhere
         if self.cycle.scope is scope:
-            link = DirectLink(self, self.cycle)
-            self.links.add(link)
-            scope["extensions"] = {"weir.relay": link}  # type: ignore[dict-item]
+            scope["extensions"] = {"weir.relay": DirectLink(self, self.cycle)}  # type: ignore[dict-item]
 
     def on_body(self, body: bytes) -> None:
         if not self._refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._in_body = False
         if not self._refused:
             super().on_message_complete()
 
@@ -217,3 +312,14 @@ class RelayProtocol(HttpToolsProtocol):
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (STATUS_LINE[error.status], len(body)) + body)
         self.transport.close()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Renames ``Upgrade`` in a request's head: the offer (``h2c``, of Java's client) is declined, the request served.
+
+    The parser would take everything after such a head for another protocol, and lose the body.
+    """
+    end = data.find(b"\r\n\r\n") + 1 or len(data)
+    if data.find(b"pgrade", 0, end) < 0 and data.find(b"PGRADE", 0, end) < 0:
+        return data
+    return _UPGRADE.sub(b"\r\nx-declined:", data[:end]) + data[end:]

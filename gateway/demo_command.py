@@ -21,7 +21,7 @@ from .demo.listening import HOST, CannotListen, configuration, listen
 from .demo.progress import Progress
 from .demo.sample import QUESTION, SampleFailed, stream_answer
 from .serve_command import set_up_logging
-from .tuning import freeze_start_up_objects
+from .tuning import Collections
 
 ENGINES = 2
 
@@ -70,7 +70,7 @@ async def _demo(args: argparse.Namespace, progress: Progress, folder: Path) -> i
         progress.say(guide(origin, kind.model, ENGINES, str(folder)))
         if not args.once:
             progress.say("Ctrl-C stops everything.")
-            freeze_start_up_objects()
+            Collections(weir.app.fleet.in_flight)
             await weir.wait()
     return 0
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 
 import httpx2
 
 from .config import Config, EndpointConfig, PoolConfig
+from .config.values import model_name
 from .engine_detection import Recognised, recognise
+from .printable import printable
+
+log = logging.getLogger("weir.discovery")
 
 # Default ports: vLLM 8000, llama.cpp 8080, SGLang 30000, TGI 3000, Ollama 11434, LightLLM 8088, LM Studio 1234,
 # LMDeploy 23333, and what people take when the first is in use.
 PORTS = (8000, 8001, 8002, 8080, 8081, 8082, 30000, 30001, 3000, 11434, 8088, 1234, 23333)
 PROBE_S = 1.0
+LOOK_S = 5 * PROBE_S  # one port: four requests to recognise it, one for its models
+VERSION_CHARS = 64
 
 
 async def discover(listen: str) -> Config:
@@ -28,7 +35,7 @@ async def discover(listen: str) -> Config:
         found = await asyncio.gather(*(_look(client, url) for url in urls))
     pools: dict[str, list[EndpointConfig]] = {}
     for url, engine, models in (item for item in found if item is not None):
-        name = f"{engine.engine} {engine.version}".strip()
+        name = f"{engine.engine} {printable(engine.version, VERSION_CHARS)}".strip()
         print(f"found {name} on {url}: {', '.join(models) or 'no models'}", file=sys.stderr)
         for model in models:
             pools.setdefault(model, []).append(EndpointConfig(url=url, engine=engine.engine, model=model))
@@ -45,11 +52,21 @@ async def discover(listen: str) -> Config:
 
 
 async def _look(client: httpx2.AsyncClient, url: str) -> tuple[str, Recognised, list[str]] | None:
-    engine = await recognise(client, url, PROBE_S)
-    if engine is None:
-        return None
     try:
-        listed = (await client.get(f"{url}/v1/models", timeout=PROBE_S)).json()
-        return url, engine, [str(entry["id"]) for entry in listed["data"]]
-    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
+        async with asyncio.timeout(LOOK_S):
+            engine = await recognise(client, url, PROBE_S)
+            if engine is None:
+                return None
+            listed = (await client.get(f"{url}/v1/models", timeout=PROBE_S)).json()
+            return url, engine, [name for entry in listed["data"] if (name := _servable(entry["id"])) is not None]
+    except Exception as error:  # anything may listen on such a port, and answer anything
+        log.debug("%s is no engine: %s", url, type(error).__name__)
+        return None
+
+
+def _servable(name: object) -> str | None:
+    """Returns the name of a model, or None for one that no pool can have."""
+    try:
+        return model_name(name) if isinstance(name, str) else None
+    except ValueError:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import orjson
+from adapters.json_values import write_json
 
 Stage = Literal["request", "route", "connect", "engine", "stream", "gateway"]
 Outcome = Literal["ok", "client_error", "shed", "upstream_error", "timeout", "cancelled", "internal_error"]
@@ -85,7 +85,7 @@ class GatewayError(Exception):
             "code": self.code,
             "weir": weir,
         }
-        return orjson.dumps({"error": error})
+        return write_json({"error": error}, b"")  # an engine's words may hold half a surrogate pair
 
     def headers(self) -> dict[str, str]:
         """Returns the headers that go with it, besides those of every answer."""

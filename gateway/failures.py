@@ -39,7 +39,10 @@ def explain(failure: AttemptFailure, endpoint: str, retry_after_s: str | None) -
     if isinstance(failure, TimedOut):
         words = f"{endpoint} {_TIMER_WORDS[failure.timer]} within {failure.limit_s:g} s (timeouts.{failure.timer})"
         error = UpstreamTimeout(words, endpoint=endpoint, error_type=_TIMER_TYPES[failure.timer])
-        return error, "client" if failure.timer == "total" else "engine"
+        if failure.timer == "total":
+            error.retryable = False  # there is no time left to try elsewhere
+            return error, "client"
+        return error, "engine"
     if isinstance(failure, TransportError):
         words = f"{endpoint}: {failure}"
         kind = _KIND_TYPES.get(failure.kind, failure.kind)
@@ -50,9 +53,20 @@ def explain(failure: AttemptFailure, endpoint: str, retry_after_s: str | None) -
     return UpstreamFailed(f"{endpoint}: {failure}", endpoint=endpoint, error_type=kind), "engine"
 
 
+def broken_off(failure: AttemptFailure, endpoint: str) -> GatewayError:
+    """Returns what ends a stream after its first output: whatever the engine said, it broke its answer off."""
+    error, _ = explain(failure, endpoint, None)
+    if error.outcome in ("upstream_error", "timeout"):
+        return error
+    return UpstreamFailed(error.message, endpoint=endpoint, type=error.type, error_type="engine_error_event")
+
+
 def _engine(failure: EngineFailed, endpoint: str, retry_after_s: str | None) -> tuple[GatewayError, Blame]:
     whose = blame(failure.status)
     status, message = failure.status, failure.message
+    if status < 400:
+        words = f"{endpoint} answered with a redirect; set its url to where it leads (status {status})"
+        return UpstreamFailed(words, endpoint=endpoint, error_type=str(status)), whose
     if whose == "client":
         code = failure.code if failure.code and not failure.code.isdecimal() else None
         if code is None and status == 404:
@@ -72,7 +86,7 @@ def _engine(failure: EngineFailed, endpoint: str, retry_after_s: str | None) -> 
     return (
         UpstreamFailed(
             message,
-            status=status if status >= 500 else 502,
+            status=status if status <= 599 else 502,
             type=failure.type,
             endpoint=endpoint,
             error_type=str(status),

@@ -16,11 +16,14 @@ from policies.routing import ROUTING
 from policies.types import Choice, EndpointSnapshot, PoolView, RouteQuery
 
 from .config import Config, EndpointConfig, PoolConfig
+from .printable import printable
 from .upstream.contract import Upstream, WireRequest
 from .upstream.native import NativeUpstream
 from .upstream.via_httpx2 import Httpx2Upstream
 
 log = logging.getLogger("weir.fleet")
+
+REASON_CHARS = 100
 
 
 class Lease:
@@ -52,6 +55,7 @@ class Endpoint:
         health: What is known of its health.
         origin: Scheme, host and port of its URL.
         upstream: Its connections.
+        told: Reasons for an ejection that did not come about, already logged since the endpoint last did well.
     """
 
     def __init__(self, config: EndpointConfig, pool: PoolConfig) -> None:
@@ -64,6 +68,7 @@ class Endpoint:
         self.engine_version = ""
         self.lease = Lease()
         self.health = HealthState()
+        self.told: set[str] = set()
         self.rules = HealthRules(
             pool.health.failures, pool.health.successes, pool.health.eject_s, pool.health.eject_max_s
         )
@@ -79,11 +84,6 @@ class Endpoint:
     @property
     def healthy(self) -> bool:
         return self.health.ejected_until_s is None
-
-    def snapshot(self) -> EndpointSnapshot:
-        return EndpointSnapshot(
-            self.id, "healthy" if self.health.ejected_until_s is None else "ejected", self.lease.in_flight
-        )
 
     def wire(self, method: str, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> WireRequest:
         """Returns the request for this endpoint: its base path, its own headers, our credential."""
@@ -110,7 +110,18 @@ class Pool:
         return self._routing.choose(self.view(), query)
 
     def view(self) -> PoolView:
-        return PoolView(time.monotonic(), self._sequence, tuple([e.snapshot() for e in self._all]))
+        return PoolView(
+            time.monotonic(),
+            self._sequence,
+            tuple(
+                [
+                    EndpointSnapshot(
+                        e.id, "healthy" if e.health.ejected_until_s is None else "ejected", e.lease.in_flight
+                    )
+                    for e in self._all
+                ]
+            ),
+        )
 
     @property
     def ready(self) -> bool:
@@ -121,45 +132,58 @@ class Pool:
 
     def succeeded(self, endpoint: Endpoint) -> None:
         endpoint.health = health.request_succeeded(endpoint.health)
+        if endpoint.told:
+            endpoint.told.clear()
 
     def failed(self, endpoint: Endpoint, reason: str) -> None:
-        """A request failed by the engine's fault."""
+        """A request failed by the engine's fault; the reason is ours, not the engine's words."""
+        reason = printable(reason, REASON_CHARS)
         self._apply(endpoint, health.request_failed(endpoint.health, endpoint.rules, time.monotonic(), reason))
 
     def refused_credential(self, endpoint: Endpoint) -> None:
         """The engine said 401 or 403: no request can succeed there until an operator mends it."""
-        if endpoint.healthy:
+        reason = "credential refused"
+        if endpoint.healthy and reason not in endpoint.told:
             log.error(
                 "endpoint %s refuses Weir's credential: set pools.%s.endpoints[].api_key to the key of that engine",
                 endpoint.id,
                 self.name,
             )
-        now_s = time.monotonic()
-        self._apply(endpoint, health.eject(endpoint.health, endpoint.rules, now_s, "credential refused"))
+        self._apply(endpoint, health.eject(endpoint.health, endpoint.rules, time.monotonic(), reason))
 
     def probed(self, endpoint: Endpoint, failure: str | None) -> None:
         """A probe was answered, or failed for that reason."""
         now_s = time.monotonic()
         if failure is None:
+            if endpoint.health.misses:
+                endpoint.told.clear()
             self._apply(endpoint, health.probe_succeeded(endpoint.health, endpoint.rules, now_s))
         else:
-            self._apply(endpoint, health.probe_failed(endpoint.health, endpoint.rules, now_s, failure))
+            reason = printable(failure, REASON_CHARS)
+            self._apply(endpoint, health.probe_failed(endpoint.health, endpoint.rules, now_s, reason))
 
     def _apply(self, endpoint: Endpoint, after: HealthState) -> None:
         before = endpoint.health
         out_before, out_after = before.ejected_until_s is not None, after.ejected_until_s is not None
         if out_after and not out_before and self._is_last_healthy(endpoint):
             # The last one is never taken out: a bad endpoint may still answer, none surely does not.
-            log.warning(
-                "endpoint %s would be ejected (%s), but is the last of pool %s", endpoint.id, after.reason, self.name
-            )
+            if after.reason not in endpoint.told:
+                endpoint.told.add(after.reason)
+                log.warning(
+                    "endpoint %s would be ejected (%s), but is the last of pool %s",
+                    endpoint.id,
+                    after.reason,
+                    self.name,
+                )
             endpoint.health = before
             return
         endpoint.health = after
-        if out_after and not out_before:
-            log.warning("endpoint %s ejected: %s", endpoint.id, after.reason)
-        elif out_before and not out_after:
-            log.info("endpoint %s readmitted", endpoint.id)
+        if out_after != out_before:
+            endpoint.told.clear()
+            if out_after:
+                log.warning("endpoint %s ejected: %s", endpoint.id, after.reason)
+            else:
+                log.info("endpoint %s readmitted", endpoint.id)
 
     def _is_last_healthy(self, endpoint: Endpoint) -> bool:
         return not any(other.healthy for other in self.endpoints.values() if other is not endpoint)
@@ -180,6 +204,10 @@ class Fleet:
     def models(self) -> list[str]:
         """Every name that clients may ask for, in the order of the configuration."""
         return list(self._by_model)
+
+    def in_flight(self) -> int:
+        """Requests that are being served now."""
+        return sum(pool.in_flight for pool in self.pools.values())
 
     def pool_of(self, model: str) -> Pool | None:
         return self._by_model.get(model)

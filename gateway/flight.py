@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Literal
 from adapters.types import Usage
 
 from .errors import GatewayError, Outcome
+
+log = logging.getLogger("weir.flight")
 
 Operation = Literal["chat", "text_completion", "embeddings", "other"]
 
@@ -127,4 +130,7 @@ class FlightLog:
         if record.outcome is None:
             record.outcome = "internal_error"
         for observe in self._observers:
-            observe(record)
+            try:
+                observe(record)
+            except Exception:
+                log.exception("a reader of closed records failed; the others go on")

@@ -8,27 +8,30 @@ from __future__ import annotations
 import time
 
 from .client_link import ClientLink, HeaderBlock
-from .flight import FlightRecord
+from .relay import Relay
 
 COMMENT = b": keep-alive\n\n"
 
 
 class KeepAlive:
-    """Implements ``deadlines.Watched``."""
+    """Implements ``deadlines.Watched``.
 
-    __slots__ = ("_headers", "_link", "_period_s", "_record", "due_s")
+    Attributes:
+        relay: What the client hears besides, once a stream is under way.
+    """
 
-    def __init__(self, link: ClientLink, record: FlightRecord, period_s: float, headers: HeaderBlock) -> None:
+    __slots__ = ("_headers", "_link", "_period_s", "due_s", "relay")
+
+    def __init__(self, link: ClientLink, period_s: float, headers: HeaderBlock) -> None:
         self._link = link
-        self._record = record
         self._period_s = period_s
         self._headers = headers
+        self.relay: Relay | None = None
         self.due_s = time.perf_counter() + period_s
 
     def on_due(self, now_s: float) -> None:
-        spoken_s = self._record.last_output_s
-        if spoken_s is not None and spoken_s + self._period_s > now_s:
-            self.due_s = spoken_s + self._period_s
+        if self.relay is not None and self.relay.last_s + self._period_s > now_s:
+            self.due_s = self.relay.last_s + self._period_s
             return
         self.due_s = now_s + self._period_s
         if not self._link.blocked:  # a client that takes nothing is sent nothing more

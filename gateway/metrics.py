@@ -6,7 +6,7 @@ Labels come from the configuration or from a closed set; nothing that a client c
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 
@@ -14,7 +14,7 @@ from . import __version__
 from .fleet import Fleet
 from .flight import AttemptRecord, FlightRecord
 from .histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT, Histogram
-from .metrics_text import OTHER, CounterFamily, GaugeFamily, HistogramFamily, Room
+from .metrics_text import OTHER, CounterFamily, HistogramFamily, ReadFamily, Room
 
 MAX_SERIES = 5000
 ROLE = "primary"
@@ -23,8 +23,9 @@ ROLE = "primary"
 class Metrics:
     """All families of one process."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, access_lines_dropped: Callable[[], int] = lambda: 0) -> None:
         self._fleet = fleet
+        self._access_lines_dropped = access_lines_dropped
         room = self._room = Room(MAX_SERIES)
 
         def counter(name: str, help: str, *labels: str) -> CounterFamily:
@@ -92,7 +93,7 @@ class Metrics:
         self.output_tokens = histogram(
             "weir_output_tokens_per_request", "Completion tokens per answer.", TOKENS, "model", "endpoint"
         )
-        self._families: tuple[CounterFamily | HistogramFamily | GaugeFamily, ...] = (
+        self._families: tuple[CounterFamily | HistogramFamily | ReadFamily, ...] = (
             self.requests, self.duration, self.ttft, self.longest_gap, self.queue, self.overhead, self.write_wait,
             self.tokens, self.shed, self.attempts, self.endpoint_ttft, self.gaps, self.tpot, self.endpoint_duration,
             self.connect, self.errors, self.retries, self.output_tokens, *self._gauges(),
@@ -128,31 +129,35 @@ class Metrics:
         ours = "".join(line for family in self._families for line in family.lines())
         return ours + generate_latest(self._registry).decode()
 
-    def _gauges(self) -> Iterator[GaugeFamily]:
+    def _gauges(self) -> Iterator[ReadFamily]:
         fleet = self._fleet
         endpoints = [(pool, e) for pool in fleet.pools.values() for e in pool.endpoints.values()]
-        yield GaugeFamily(
+        yield ReadFamily(
             "weir_requests_in_flight", "Requests being served, queue included.", ("pool", "model"),
             lambda: [((pool.name, pool.name), pool.in_flight) for pool in fleet.pools.values()],
         )  # fmt: skip
-        yield GaugeFamily(
+        yield ReadFamily(
             "weir_endpoint_in_flight", "Attempts open now.", ("pool", "endpoint"),
             lambda: [((pool.name, e.id), e.lease.in_flight) for pool, e in endpoints],
         )  # fmt: skip
-        yield GaugeFamily(
+        yield ReadFamily(
             "weir_endpoint_healthy", "1 takes traffic, 0 ejected or draining.", ("pool", "endpoint"),
             lambda: [((pool.name, e.id), float(e.healthy)) for pool, e in endpoints],
         )  # fmt: skip
-        yield GaugeFamily(
+        yield ReadFamily(
             "weir_endpoint_info", "Always 1; join target for the engine's name.",
             ("endpoint", "engine", "engine_version", "pool"),
             lambda: [((e.id, e.adapter.name, e.engine_version, pool.name), 1) for pool, e in endpoints],
         )  # fmt: skip
-        yield GaugeFamily(
-            "weir_metrics_series_dropped", "Label sets counted under other, for want of room.", (),
-            lambda: [((), self._room.dropped)],
+        yield ReadFamily(
+            "weir_metrics_series_dropped_total", "Label sets counted under other, for want of room.", (),
+            lambda: [((), self._room.dropped)], "counter",
         )  # fmt: skip
-        yield GaugeFamily(
+        yield ReadFamily(
+            "weir_access_log_dropped_total", "Access lines that the output did not take.", (),
+            lambda: [((), self._access_lines_dropped())], "counter",
+        )  # fmt: skip
+        yield ReadFamily(
             "weir_build_info", "Always 1.", ("version", "python"),
             lambda: [((__version__, platform.python_version()), 1)],
         )  # fmt: skip
@@ -203,9 +208,12 @@ class EndpointSeries:
         self._output_tokens = metrics.output_tokens.at(model, endpoint)
         self._ok = metrics.attempts.at(pool, model, endpoint, ROLE, "ok")
         self._connect = metrics.connect.at(endpoint)
-        self._input, self._output, self._cached, self._reasoning = (
-            metrics.tokens.at(pool, model, endpoint, type, "usage")
-            for type in ("input", "output", "cached_input", "reasoning")
+        self._reported, self._estimated = (
+            tuple(
+                metrics.tokens.at(pool, model, endpoint, type, source)
+                for type in ("input", "output", "cached_input", "reasoning")
+            )
+            for source in ("usage", "estimate")
         )
 
     def attempted(self, attempt: AttemptRecord, record: FlightRecord) -> None:
@@ -227,14 +235,14 @@ class EndpointSeries:
         if attempt.first_output_s is not None and outcome != "cancelled":
             self._ttft.observe(attempt.first_output_s - sent_s)
         usage = record.usage
-        if outcome != "ok" or usage is None:
+        if usage is None:
             return
-        self._output_tokens.observe(usage.completion_tokens)
-        if (tpot_s := record.tpot_s) is not None:
-            self._tpot.observe(tpot_s)
-        self._input.value += usage.prompt_tokens
-        self._output.value += usage.completion_tokens
-        if usage.cached_tokens:
-            self._cached.value += usage.cached_tokens
-        if usage.reasoning_tokens:
-            self._reasoning.value += usage.reasoning_tokens
+        input_tokens, output_tokens, cached, reasoning = self._estimated if usage.estimated else self._reported
+        input_tokens.value += usage.prompt_tokens
+        output_tokens.value += usage.completion_tokens
+        cached.value += usage.cached_tokens or 0
+        reasoning.value += usage.reasoning_tokens or 0
+        if outcome == "ok" and not usage.estimated:
+            self._output_tokens.observe(usage.completion_tokens)
+            if (tpot_s := record.tpot_s) is not None:
+                self._tpot.observe(tpot_s)

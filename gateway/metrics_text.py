@@ -13,6 +13,7 @@ from .histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"
+REMEMBERED = 10_000
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -98,13 +99,18 @@ class HistogramFamily:
         ]
 
 
-class GaugeFamily:
-    """A gauge that is read when it is asked for."""
+class ReadFamily:
+    """A gauge, or a counter kept elsewhere, that is read when it is asked for."""
 
     def __init__(
-        self, name: str, help: str, labels: tuple[str, ...], read: Callable[[], list[tuple[tuple[str, ...], float]]]
+        self,
+        name: str,
+        help: str,
+        labels: tuple[str, ...],
+        read: Callable[[], list[tuple[tuple[str, ...], float]]],
+        kind: str = "gauge",
     ) -> None:
-        self._head = f"# HELP {name} {help}\n# TYPE {name} gauge\n"
+        self._head = f"# HELP {name} {help}\n# TYPE {name} {kind}\n"
         self._name = name
         self._labels = labels
         self._read = read
@@ -116,22 +122,24 @@ class GaugeFamily:
 
 
 class Room:
-    """A cap on the number of series, over all families: a label set beyond it is counted under ``other``.
-
-    Attributes:
-        dropped: Label sets that found no room.
-    """
+    """A cap on the number of series, over all families: a label set beyond it is counted under ``other``."""
 
     def __init__(self, max_series: int) -> None:
         self._left = max_series
-        self.dropped = 0
+        self._refused: set[tuple[str, ...]] = set()
+
+    @property
+    def dropped(self) -> int:
+        """Label sets that found no room, counted up to ``REMEMBERED``."""
+        return len(self._refused)
 
     def take(self, values: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the label values under which a new series is to be made."""
         if self._left > 0:
             self._left -= 1
             return values
-        self.dropped += 1
+        if len(self._refused) < REMEMBERED:
+            self._refused.add(values)
         return tuple(OTHER for _ in values)
 
 

@@ -17,9 +17,11 @@ from adapters.types import GatewayRequest, Operation
 
 from .client_link import AsgiLink, ClientLink, HeaderBlock, block
 from .config import Config
+from .cors import Cors
 from .errors import BadRequest, GatewayError, InternalError
 from .fleet import Fleet, Pool
 from .flight import FlightLog, FlightRecord
+from .paths import engine_path
 from .proxy import Call, Proxy
 from .request_head import RequestHead, read_head
 
@@ -30,9 +32,12 @@ OPERATIONS: dict[str, Operation] = {
     "/v1/completions": "text_completion",
     "/v1/embeddings": "embeddings",
 }
-_MODEL_PART = re.compile(rb'name="model"\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n')
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
 _PATH_SHOWN_CHARS = 200
+_BOUNDARY = re.compile(rb'boundary=(?:"([^"]{1,70})"|([^;\s]{1,70}))', re.IGNORECASE)
+_MODEL_FIELD = re.compile(rb'[;\s]name="?model"?(?=[;\r\n]|$)', re.IGNORECASE)
+_PART_HEAD_BYTES = 1536
+_MAX_PARTS = 100
 
 
 class OpenAiApi:
@@ -43,7 +48,7 @@ class OpenAiApi:
         self._fleet = fleet
         self._flights = flights
         self._proxy = proxy
-        self._allow_origins = config.cors.allow_origins
+        self._cors = Cors(config.cors.allow_origins)
         self._max_body_bytes = config.limits_http.body_bytes
 
     async def serve(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
@@ -52,25 +57,30 @@ class OpenAiApi:
         link: ClientLink = scope.get("extensions", {}).get("weir.relay") or AsgiLink(
             receive, send, self._config.stream.buffer_bytes
         )
-        link.extra_headers = b"x-request-id: %b\r\n%b" % (head.request_id, self._cors(head))
+        link.extra_headers = b"x-request-id: %b\r\n%b" % (head.request_id, self._page_headers(head.origin))
         record = self._flights.open(head.request_id.decode("ascii"), scope["method"], path[:_PATH_SHOWN_CHARS])
         task = asyncio.current_task()
         assert task is not None
         call: Call | None = None
         try:
-            call = await self._read(scope, receive, head, link, record, path)
             link.watch(task.cancel)
+            if link.blocked:
+                await link.writable()  # the answer before this one is still to be taken
+            call = await self._read(scope, receive, head, link, record, path)
+            link.watch(task.cancel)  # again: uvicorn may have stopped reading, and with it noticing
             await self._proxy.serve(call)
         except GatewayError as error:
             record.failed(error)
             await self._tell(error, call, link, record)
+            error.__traceback__ = None  # its frames hold it: garbage until a collection, which holds every stream up
         except asyncio.CancelledError:
             if not link.gone:  # the server is going down
                 record.outcome, record.error_type = "internal_error", "internal"
                 await self._tell(
                     InternalError("Weir is shutting down", status=503, code="shutting_down"), call, link, record
                 )
-                raise
+                task.uncancel()  # the answer is over: the server has nothing more to end, and nothing to log
+                return
             task.uncancel()
             record.outcome = "cancelled"
         except Exception:
@@ -83,7 +93,7 @@ class OpenAiApi:
 
     async def _tell(self, error: GatewayError, call: Call | None, link: ClientLink, record: FlightRecord) -> None:
         """Ends the answer with an error, in whatever way is still possible."""
-        if link.gone:
+        if link.gone or link.finished:
             return
         body = error.body(record.request_id)
         if not link.started:
@@ -95,6 +105,7 @@ class OpenAiApi:
         elif call is not None and call.opaque:
             link.cut()
         else:
+            record.status = 200  # committed by the first output, or by a keep-alive
             link.finish(b"data: %b\n\n" % body)
         await link.drained()
 
@@ -120,9 +131,11 @@ class OpenAiApi:
         else:
             body = _read_object(raw)
             model = _checked_model(body, operation)
+        if operation == "other":
+            path = engine_path(scope["raw_path"])
         pool = self._pool(model, path, named=operation != "other")
         record.pool, record.model = pool.name, model if self._fleet.pool_of(model) else pool.name
-        stream = body.get("stream") is True
+        stream = body.get("stream") is True and operation != "embeddings"
         record.stream = stream
         request = GatewayRequest(
             request_id=record.request_id,
@@ -190,8 +203,8 @@ class OpenAiApi:
             except BadBody:
                 body = {}
         model = body.get("model")
-        if content_type.startswith(b"multipart/") and (found := _MODEL_PART.search(raw)):
-            model = found[1].decode("utf-8", "replace")
+        if content_type.startswith(b"multipart/"):
+            model = _model_part(raw, head.content_type or b"")
         if not isinstance(model, str):
             model = (parse_qs(query).get("model") or [""])[0]
         return body, model
@@ -211,6 +224,9 @@ class OpenAiApi:
             )
         raise self.unknown_model(model)
 
+    def _page_headers(self, origin: bytes | None) -> HeaderBlock:
+        return block(self._cors.headers(origin)) if self._cors.enabled else b""
+
     def unknown_model(self, model: str) -> GatewayError:
         """Returns the 404 that lists what comes near."""
         models = self._fleet.models
@@ -222,22 +238,31 @@ class OpenAiApi:
             param="model",
         )
 
-    def _cors(self, head: RequestHead) -> HeaderBlock:
-        allowed = self._allow_origins
-        if not allowed or head.origin is None:
-            return b""
-        if "*" in allowed:
-            return b"access-control-allow-origin: *\r\n"
-        if head.origin.decode("latin-1") not in allowed:
-            return b""
-        return b"access-control-allow-origin: %b\r\nvary: origin\r\n" % head.origin
-
 
 def _read_object(raw: bytes) -> dict[str, Any]:
     try:
         return read_object(raw)
     except BadBody as error:
         raise BadRequest(str(error), code="invalid_json") from error
+
+
+def _model_part(form: bytes, content_type: bytes) -> str | None:
+    """The field ``model`` of a multipart form, or None."""
+    found = _BOUNDARY.search(content_type)
+    if found is None:
+        return None
+    mark = b"--" + (found[1] or found[2])
+    at = form.find(mark)
+    for _ in range(_MAX_PARTS):
+        if at < 0:
+            return None
+        end = form.find(mark, at + len(mark))
+        head, blank, value = form[at : at + _PART_HEAD_BYTES].partition(b"\r\n\r\n")
+        if blank and _MODEL_FIELD.search(head):
+            line, ended, _ = value.partition(b"\r\n")
+            return line.decode("utf-8", "replace") if ended else None
+        at = end
+    return None
 
 
 def _checked_model(body: dict[str, Any], operation: Operation) -> str:

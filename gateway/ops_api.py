@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from .errors import BadRequest, GatewayError
 from .fleet import Endpoint, Fleet, Pool
 from .metrics import Metrics
 from .metrics_text import CONTENT_TYPE
+from .routes import failed
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# What proxies add. To us every client of a proxy on this machine looks like one of this machine.
+_FORWARDED = frozenset((b"forwarded", b"via", b"x-real-ip"))
+_FORWARDED_PREFIX = b"x-forwarded-"
+
+
+class _Relay(Protocol):
+    """What our own protocol class tells of a connection, under ``weir.relay``."""
+
+    def peer_address(self) -> str | None: ...
 
 
 class OpsApi:
@@ -54,7 +64,7 @@ class OpsApi:
         for name in (path, unquote(path)):  # some clients encode twice
             if self._fleet.pool_of(name) is not None:
                 return _json(self._model(name))
-        return failed(self._unknown_model(path))
+        return failed(self._unknown_model(path), request)
 
     async def endpoints(self, request: Request) -> Response:
         """``/weir/endpoints``: what Weir knows of each."""
@@ -68,21 +78,15 @@ class OpsApi:
     def _refused(self, request: Request) -> Response | None:
         """``/weir/*`` takes the admin token; without one, calls from this machine only."""
         if self._token is None:
-            if request.client is None or request.client.host in _LOOPBACK:
+            if _is_of_this_machine(request.scope):
                 return None
-            message = "/weir/* answers this machine only; set admin.token to reach it from elsewhere"
-            return failed(BadRequest(message, status=403, code="forbidden"))
+            message = "/weir/* answers this machine only, and no proxy; set admin.token to reach it from elsewhere"
+            return failed(BadRequest(message, status=403, code="forbidden"), request)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _equal(token.strip(), self._token):
             return None
-        return failed(
-            BadRequest("/weir/* takes the admin token: Authorization: Bearer ...", status=401, code="unauthorized")
-        )
-
-
-def failed(error: GatewayError) -> Response:
-    """Returns an error as an answer of Starlette's."""
-    return Response(error.body(None), error.status, error.headers())
+        message = "/weir/* takes the admin token: Authorization: Bearer ..."
+        return failed(BadRequest(message, status=401, code="unauthorized"), request)
 
 
 def _json(value: Any, status: int = 200) -> Response:
@@ -90,8 +94,22 @@ def _json(value: Any, status: int = 200) -> Response:
 
 
 def _equal(a: str, b: str) -> bool:
-
     return hmac.compare_digest(a.encode(), b.encode())
+
+
+def _is_of_this_machine(scope: Scope) -> bool:
+    """Whether the caller itself is on this machine: a loopback address, and nobody in between."""
+    if any(name in _FORWARDED or name.startswith(_FORWARDED_PREFIX) for name, _ in scope["headers"]):
+        return False
+    relay: _Relay | None = scope.get("extensions", {}).get("weir.relay")
+    client: tuple[str, int] | None = scope.get("client")
+    host = relay.peer_address() if relay is not None else client[0] if client else None
+    try:
+        address = ipaddress.ip_address(host or "")
+    except ValueError:  # not known, or no address at all
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def _endpoint(pool: Pool, endpoint: Endpoint) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import traceback
 
 import httpx2
 
@@ -12,8 +13,13 @@ from adapters import ADAPTERS
 
 from .engine_detection import recognise
 from .fleet import Endpoint, Fleet, Pool
+from .printable import printable
 
 log = logging.getLogger("weir.probes")
+
+RECOGNITION_REQUESTS = 4
+"""The most that ``recognise`` makes, one after the other; each may take as long as a probe."""
+VERSION_CHARS = 64
 
 
 class Probes:
@@ -23,6 +29,7 @@ class Probes:
         self._fleet = fleet
         self._tasks: list[asyncio.Task[None]] = []
         self._client: httpx2.AsyncClient | None = None
+        self._told: set[tuple[str, str]] = set()
 
     def start(self) -> None:
         self._client = httpx2.AsyncClient(
@@ -42,30 +49,54 @@ class Probes:
     async def _watch(self, pool: Pool, endpoint: Endpoint, client: httpx2.AsyncClient) -> None:
         rules = pool.config.health
         while True:
-            failure = await self._probe(endpoint, client, rules.timeout_s)
+            try:
+                failure = await self._probe(endpoint, client, rules.timeout_s)
+            except Exception as fault:
+                self._unforeseen(endpoint, fault)
+                failure = f"probe failed: {type(fault).__name__}"
             pool.probed(endpoint, failure)
             if failure is None and not endpoint.recognised:
-                await self._recognise(endpoint, client, rules.timeout_s)
+                try:
+                    await self._recognise(endpoint, client, rules.timeout_s)
+                except Exception as fault:
+                    self._unforeseen(endpoint, fault)
             # Jitter, so that many gateways do not ask an engine in step
             await asyncio.sleep(rules.interval_s * random.uniform(0.9, 1.1))
 
+    def _unforeseen(self, endpoint: Endpoint, fault: Exception) -> None:
+        """Logs a fault without its words, which may be the engine's; whatever it sends, it is probed again."""
+        name = type(fault).__name__
+        if (endpoint.id, name) not in self._told:
+            self._told.add((endpoint.id, name))
+            frames = "".join(traceback.format_tb(fault.__traceback__))
+            log.error("a probe of endpoint %s failed by a fault of Weir's: %s\n%s", endpoint.id, name, frames)
+
     async def _probe(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> str | None:
         """Returns why the endpoint cannot serve, or None."""
+        wire = endpoint.wire("GET", endpoint.adapter.health_path, b"", ())
         try:
-            wire = endpoint.wire("GET", endpoint.adapter.health_path, b"", ())
-            response = await client.get(endpoint.origin + wire.target, headers=[*wire.headers], timeout=timeout_s)
-        except httpx2.TimeoutException:
+            # The client's own timeouts are for each read: bytes that drip in would hold a probe for ever
+            async with (
+                asyncio.timeout(timeout_s),
+                client.stream("GET", endpoint.origin + wire.target, headers=[*wire.headers], timeout=None) as response,
+            ):
+                status = response.status_code
+        except TimeoutError:
             return f"no answer to a probe within {timeout_s:g} s"
         except httpx2.HTTPError as error:
             return f"probe failed: {type(error).__name__}"
         # A server that has no such path lives, and says no more
-        return f"probe answered {response.status_code}" if response.status_code >= 500 else None
+        return f"probe answered {status}" if status >= 500 else None
 
     async def _recognise(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> None:
-        found = await recognise(client, endpoint.origin + endpoint.config.base_path, timeout_s)
+        try:
+            async with asyncio.timeout(RECOGNITION_REQUESTS * timeout_s):
+                found = await recognise(client, endpoint.origin + endpoint.config.base_path, timeout_s)
+        except TimeoutError:
+            return
         if found is None:
             return
         endpoint.recognised = True
         endpoint.adapter = ADAPTERS.get(found.engine, endpoint.adapter)
-        endpoint.engine_version = found.version
-        log.info("endpoint %s is %s %s", endpoint.id, endpoint.adapter.name, found.version)
+        endpoint.engine_version = printable(found.version, VERSION_CHARS)
+        log.info("endpoint %s is %s %s", endpoint.id, endpoint.adapter.name, endpoint.engine_version)

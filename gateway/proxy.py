@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from dataclasses import dataclass
+from time import perf_counter
 
-from adapters.types import AdapterError, GatewayRequest, MalformedStream, UpstreamRequest
+from adapters.types import AdapterError, Answer, GatewayRequest, MalformedStream
 from policies.retry import wait_s
 from policies.types import RouteQuery
 
 from .client_link import ClientLink, HeaderBlock
 from .deadlines import Deadlines
 from .errors import GatewayError, NoEndpoint
-from .failures import explain
+from .failures import AttemptFailure, broken_off, explain
 from .fleet import Endpoint, Pool
 from .flight import AttemptRecord, FlightRecord
 from .keepalive import KeepAlive
@@ -29,6 +29,8 @@ from .upstream.contract import ResponseHead, TransportError
 
 DONE = b"data: [DONE]\n\n"
 UNBUFFERED = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+FIRST = RouteQuery()
+NO_BODY = frozenset((204, 205, 304))
 STREAM_HEADERS = b"content-type: text/event-stream; charset=utf-8\r\n" + UNBUFFERED
 
 
@@ -49,6 +51,7 @@ class Call:
     link: ClientLink
     headers: tuple[tuple[bytes, bytes], ...]
     trailers: bool = False
+    keepalive: KeepAlive | None = None
     committed: bool = False
     opaque: bool = False
 
@@ -67,44 +70,42 @@ class Proxy:
         Raises:
             GatewayError: It could not be answered, or (``call.committed``) not to its end.
         """
-        call.record.admitted_s = time.perf_counter()
+        call.record.admitted_s = perf_counter()
         call.pool.in_flight += 1
-        keepalive = None
         if call.request.stream and self._keepalive_s > 0 and call.request.operation != "other":
-            keepalive = KeepAlive(call.link, call.record, self._keepalive_s, STREAM_HEADERS)
-            self._deadlines.add(keepalive)
+            call.keepalive = KeepAlive(call.link, self._keepalive_s, STREAM_HEADERS)
+            self._deadlines.add(call.keepalive)
         try:
             await self._try_endpoints(call)
             call.record.outcome = "ok"
         finally:
             call.pool.in_flight -= 1
-            if keepalive is not None:
-                self._deadlines.discard(keepalive)
+            if call.keepalive is not None:
+                self._deadlines.discard(call.keepalive)
 
     async def _try_endpoints(self, call: Call) -> None:
         pool, record = call.pool, call.record
         pool.retries.request(record.received_s)
         tried: frozenset[str] = frozenset()
-        last: GatewayError | None = None
+        choice = pool.choose(FIRST)
+        if choice is None:
+            raise NoEndpoint(
+                f"no endpoint of {pool.name} takes traffic now; GET /weir/endpoints tells why", retry_after_s="1"
+            )
         while True:
-            choice = pool.choose(RouteQuery(tried))
-            if choice is None:
-                raise last or NoEndpoint(
-                    f"no endpoint of {pool.name} takes traffic now; GET /weir/endpoints tells why", retry_after_s="1"
-                )
-            if last is not None:
-                self._metrics.retried(pool.name, last.error_type or "")
-            endpoint = pool.endpoints[choice.endpoint_id]
-            attempt = AttemptRecord(choice.endpoint_id, choice.reason, time.perf_counter())
+            attempt = AttemptRecord(choice.endpoint_id, choice.reason, perf_counter())
             record.attempts.append(attempt)
             tried |= {choice.endpoint_id}
-            last = await self._attempt(call, endpoint, attempt)
-            if last is None:
+            error = await self._attempt(call, pool.endpoints[choice.endpoint_id], attempt)
+            if error is None:
                 return
-            may_retry = last.retryable and not call.committed and len(tried) < pool.config.retries.attempts
-            if not may_retry or not pool.retries.take(time.perf_counter()):
-                raise last
-            if last.error_type != "connect":  # a refused connection tells nothing about the next endpoint
+            if not error.retryable or call.committed or len(tried) >= pool.config.retries.attempts:
+                raise error
+            choice = pool.choose(RouteQuery(tried))
+            if choice is None or not pool.retries.take(perf_counter()):
+                raise error
+            self._metrics.retried(pool.name, error.error_type or "")
+            if error.error_type != "connect":  # a refused connection tells nothing about the next endpoint
                 await asyncio.sleep(wait_s(len(tried) + 1, random.random()))
 
     async def _attempt(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord) -> GatewayError | None:
@@ -115,12 +116,7 @@ class Proxy:
             with endpoint.lease:
                 await self._exchange(call, endpoint, attempt, relay)
         except (AdapterError, TransportError, TimedOut) as failure:
-            retry_after = relay.head.get(b"retry-after") if relay.head else None
-            error, whose = explain(failure, endpoint.id, retry_after.decode("latin-1") if retry_after else None)
-            if whose == "engine":
-                call.pool.failed(endpoint, error.message)
-            elif whose == "credential":
-                call.pool.refused_credential(endpoint)
+            error = self._failed(call, endpoint, relay, failure)
             attempt.outcome, attempt.error_type = error.outcome, error.error_type
             return error
         except asyncio.CancelledError:
@@ -128,88 +124,95 @@ class Proxy:
             raise
         finally:
             relay.close()
-            attempt.ended_s = time.perf_counter()
+            attempt.ended_s = perf_counter()
             series.attempted(attempt, call.record)
         call.pool.succeeded(endpoint)
         return None
 
+    def _failed(self, call: Call, endpoint: Endpoint, relay: Relay, failure: AttemptFailure) -> GatewayError:
+        """Tells the fleet whose fault it was, and returns what the client is told."""
+        retry_after = relay.head.get(b"retry-after") if relay.head else None
+        error, whose = explain(failure, endpoint.id, retry_after.decode("latin-1") if retry_after else None)
+        if call.committed and not call.opaque:
+            error = broken_off(failure, endpoint.id)
+            whose = "client" if error.error_type == "total_timeout" else "engine"
+        if whose == "engine":
+            call.pool.failed(endpoint, error.error_type or error.code)
+        elif whose == "credential":
+            call.pool.refused_credential(endpoint)
+        return error
+
     async def _exchange(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord, relay: Relay) -> None:
-        request = call.request
-        upstream = endpoint.adapter.encode(request, endpoint.config.model or call.pool.name)
-        wire = endpoint.wire(request.method, upstream.path, upstream.body, call.headers)
+        request, adapter = call.request, endpoint.adapter
+        path, body, streamed, dropped = adapter.encode(request, endpoint.config.model or call.pool.name)
+        wire = endpoint.wire(request.method, path, body, call.headers)
         exchange = await endpoint.upstream.send(wire, relay, connect_timeout_s=call.pool.config.timeouts.connect_s)
-        relay.sent(exchange, stream=upstream.stream)
+        del wire, body  # a prompt is not kept for as long as its answer runs
+        relay.sent(exchange, stream=streamed and request.operation != "other")
         head = await relay.head_came()
         if not 200 <= head.status < 300:
-            raise endpoint.adapter.read_error(head.status, await relay.body())
+            raise adapter.read_error(head.status, await relay.body())
         if request.operation == "other":
             await self._pass_on(call, relay, head, attempt)
         elif request.stream:
-            await self._stream(call, endpoint, upstream, relay, head, attempt)
+            content_type = _content_type(head)
+            if content_type and "event-stream" not in content_type:
+                relay.collect(adapter.answer_reader(request, content_type, streamed=True))
+                await relay.answer()  # raises if it is an error
+                raise MalformedStream("the engine answered a request for a stream without one")
+            relay.decode(adapter.stream_decoder(request))
+            del request
+            await self._stream(call, relay, dropped, attempt)
         else:
-            await self._whole(call, endpoint, upstream, relay, head, attempt)
+            relay.collect(adapter.answer_reader(request, _content_type(head), streamed=streamed))
+            self._respond(call, await relay.answer(), dropped, attempt)
+            await call.link.drained()
         attempt.outcome = "ok"
 
-    async def _stream(
-        self,
-        call: Call,
-        endpoint: Endpoint,
-        upstream: UpstreamRequest,
-        relay: Relay,
-        head: ResponseHead,
-        attempt: AttemptRecord,
-    ) -> None:
-        content_type = _content_type(head)
-        if content_type and "event-stream" not in content_type:
-            relay.collect(endpoint.adapter.answer_reader(call.request, upstream, content_type))
-            await relay.answer()  # raises if it is an error
-            raise MalformedStream("the engine answered a request for a stream without one")
-        relay.decode(endpoint.adapter.stream_decoder(call.request))
+    async def _stream(self, call: Call, relay: Relay, dropped: tuple[str, ...], attempt: AttemptRecord) -> None:
         await relay.first_output()
         record, link = call.record, call.link
+        trailers = call.trailers and link.takes_trailers and not link.started
         call.committed = True
+        call.request = call.request._replace(raw=b"", body={})
         record.status = 200
         if not link.started:
-            headers = STREAM_HEADERS + self._headers(call, upstream, attempt)
-            link.start(200, headers + b"trailer: server-timing\r\n" if call.trailers else headers)
+            headers = STREAM_HEADERS + self._headers(call, dropped, attempt)
+            link.start(200, headers + b"trailer: server-timing\r\n" if trailers else headers)
         relay.go_live()
+        if call.keepalive is not None:
+            call.keepalive.relay = relay
         last = await relay.over()
-        now_s = time.perf_counter()
+        now_s = perf_counter()
         link.finish(
             last + timing_comment(record, attempt, now_s) + DONE,
-            b"server-timing: %b\r\n" % server_timing(record, attempt, now_s) if call.trailers else b"",
+            b"server-timing: %b\r\n" % server_timing(record, attempt, now_s) if trailers else b"",
         )
         await link.drained()
 
-    async def _whole(
-        self,
-        call: Call,
-        endpoint: Endpoint,
-        upstream: UpstreamRequest,
-        relay: Relay,
-        head: ResponseHead,
-        attempt: AttemptRecord,
-    ) -> None:
-        relay.collect(endpoint.adapter.answer_reader(call.request, upstream, _content_type(head)))
-        answer = await relay.answer()
+    def _respond(self, call: Call, answer: Answer, dropped: tuple[str, ...], attempt: AttemptRecord) -> None:
         call.committed = True
-        call.record.status = 200
-        call.record.usage = answer.usage
-        call.record.bytes_out = len(answer.body)
-        headers = b"content-type: application/json\r\n" + self._headers(call, upstream, attempt)
+        record = call.record
+        record.status = 200
+        record.usage = answer.usage
+        record.bytes_out = len(answer.body)
+        headers = b"content-type: application/json\r\n" + self._headers(call, dropped, attempt)
         call.link.respond(200, headers, answer.body)
-        await call.link.drained()
 
     async def _pass_on(self, call: Call, relay: Relay, head: ResponseHead, attempt: AttemptRecord) -> None:
         """Another ``/v1`` path of the engine: its bytes, as they come."""
         call.committed = call.opaque = True
         call.record.status = head.status
         content_type = head.get(b"content-type")
-        headers = self._headers(call, None, attempt)
+        headers = self._headers(call, (), attempt)
         if content_type is not None:
             headers += b"content-type: %b\r\n" % content_type
         if b"event-stream" in (content_type or b""):
             headers += UNBUFFERED
+        if head.status in NO_BODY:
+            call.link.respond(head.status, headers, b"")
+            await call.link.drained()
+            return
         call.link.start(head.status, headers)
         first = relay.pass_on()
         if first:
@@ -218,14 +221,14 @@ class Proxy:
         call.link.finish()
         await call.link.drained()
 
-    def _headers(self, call: Call, upstream: UpstreamRequest | None, attempt: AttemptRecord) -> HeaderBlock:
+    def _headers(self, call: Call, dropped: tuple[str, ...], attempt: AttemptRecord) -> HeaderBlock:
         headers = b"x-weir-endpoint: %b\r\nx-weir-attempts: %d\r\nserver-timing: %b\r\n" % (
             attempt.endpoint_id.encode("ascii"),
             len(call.record.attempts),
-            server_timing(call.record, attempt, time.perf_counter()),
+            server_timing(call.record, attempt, perf_counter()),
         )
-        if upstream is not None and upstream.dropped:
-            headers += b"x-weir-dropped-params: %b\r\n" % ", ".join(upstream.dropped).encode("ascii")
+        if dropped:
+            headers += b"x-weir-dropped-params: %b\r\n" % ", ".join(dropped).encode("ascii")
         return headers
 
 

@@ -8,18 +8,22 @@ one future for the end. A chunk costs a decode, a clock read, a bisect and a wri
 from __future__ import annotations
 
 import asyncio
-import time
+from bisect import bisect_left
+from math import inf
+from time import perf_counter
 
-from adapters.types import AdapterError, Answer, AnswerReader, StreamDecoder
+from adapters.types import AdapterError, Answer, AnswerReader, MalformedStream, PlainChunk, StreamDecoder
 
 from .client_link import ClientLink
 from .config import TimeoutsConfig
 from .deadlines import Deadlines
 from .flight import AttemptRecord, FlightRecord
-from .histogram import Histogram
+from .histogram import GAP, Histogram
 from .upstream.contract import Exchange, ResponseHead, TransportError
 
 MAX_ERROR_BODY_BYTES = 65536
+# Chunks that come before the first output wait for it: a role, the progress of a prefill.
+MAX_HELD_BYTES = 1024 * 1024
 
 
 class TimedOut(Exception):
@@ -42,6 +46,7 @@ class Relay:
         head: The engine's head, once it has come.
         failure: Why the attempt is over, if it is over before its end.
         ended: The engine's body is whole.
+        last_s: When the last output came, or anything of a body that is no stream.
     """
 
     __slots__ = (
@@ -49,29 +54,35 @@ class Relay:
         "_attempt",
         "_body",
         "_body_bytes",
+        "_bytes_out",
         "_deadlines",
         "_decoder",
         "_exchange",
+        "_gap_counts",
+        "_gap_sum_s",
         "_gaps",
         "_held",
-        "_last_s",
-        "_limit_s",
+        "_held_bytes",
         "_link",
         "_live",
+        "_longest_gap_s",
         "_loop",
         "_outputs",
         "_paused_s",
+        "_plain",
         "_reader",
         "_record",
+        "_shortest_s",
         "_stream",
         "_timeouts",
-        "_timer",
         "_total_due_s",
         "_waiter",
+        "_write_chunk",
         "due_s",
         "ended",
         "failure",
         "head",
+        "last_s",
     )
 
     def __init__(
@@ -91,6 +102,10 @@ class Relay:
         self._link = link
         self._timeouts = timeouts
         self._gaps = gaps
+        self._gap_counts = gaps.counts
+        self._gap_sum_s = 0.0
+        self._longest_gap_s = 0.0
+        self._bytes_out = 0
         self._deadlines = deadlines
         self._total_due_s = record.received_s + timeouts.total_s
         self._loop = asyncio.get_running_loop()
@@ -99,16 +114,18 @@ class Relay:
         self._reader: AnswerReader | None = None
         self._stream = False
         self._live = False
+        self._plain: PlainChunk | None = None
+        self._write_chunk = link.write_chunk or link.write
         self._outputs = 0
-        self._last_s = 0.0  # last output, or last progress of a body that is no stream
+        self.last_s = 0.0
         self._paused_s = 0.0
         self._held: list[bytes] = []
+        self._held_bytes = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._timer = ""  # the one that is due next, and its limit
-        self._limit_s = 0.0
-        self.due_s = self._total_due_s
+        self._shortest_s = timeouts.shortest_s
+        self.due_s = inf
 
     # --- for the request's coroutine
 
@@ -118,8 +135,8 @@ class Relay:
         self._stream = stream
         self._attempt.reused = exchange.reused
         self._attempt.connected_s = exchange.connected_s
-        self._attempt.sent_s = self._last_s = exchange.sent_s
-        self._set_due()
+        self._attempt.sent_s = self.last_s = exchange.sent_s
+        self.due_s = min(exchange.sent_s + self._shortest_s, self._total_due_s)
         self._deadlines.add(self)
 
     async def head_came(self) -> ResponseHead:
@@ -158,16 +175,22 @@ class Relay:
     def go_live(self) -> None:
         """The client's head is out: what was held back goes out, and every later read at once."""
         self._live = True
-        self._link.flow = self
+        self._take_flow()
         held = b"".join(self._held)
         self._held = []
         if held:
             self._link.write(held)
-            self._record.bytes_out += len(held)
-        now_s = time.perf_counter()
+            self._bytes_out += len(held)
         if self._outputs:
-            self._record.first_output_s = self._record.last_output_s = now_s
-            self._record.chunks = self._outputs
+            self._record.first_output_s = perf_counter()
+        if self._decoder is not None:
+            self._let_pass(self._decoder)
+
+    def _take_flow(self) -> None:
+        """From now on the client's pace is the engine's; also when the client stands still already."""
+        self._link.flow = self
+        if self._link.blocked:
+            self.pause()
 
     async def over(self) -> bytes:
         """Waits for the end of the stream. Returns what is still to be written before the end marker.
@@ -182,7 +205,10 @@ class Relay:
         last = b"" if decoder.finished and not self.ended else decoder.close()
         if self._exchange is not None and not self.ended:
             self._exchange.release()  # after the end marker the body has nothing more to say
-        self._record.usage = decoder.usage
+            self._exchange = None
+        if self.failure is not None:
+            self.failure.__traceback__ = None  # its frames hold this object
+        self._tell()
         return last
 
     async def answer(self) -> Answer:
@@ -206,7 +232,7 @@ class Relay:
     def pass_on(self) -> bytes:
         """From now on the body goes to the client undecoded. Returns what has come of it already."""
         self._live = True
-        self._link.flow = self
+        self._take_flow()
         passed = b"".join(self._body)
         self._body.clear()
         return passed
@@ -217,48 +243,92 @@ class Relay:
             await self._wait()
 
     def close(self) -> None:
-        """Ends the attempt, whatever its state. Idempotent."""
+        """Ends the attempt, whatever its state, and tells the record what was counted. Idempotent."""
         self._deadlines.discard(self)
+        self._plain = None
         if self._link.flow is self:
             self._link.flow = None
         if self._paused_s:
-            self._record.client_write_wait_s += time.perf_counter() - self._paused_s
+            self._record.client_write_wait_s += perf_counter() - self._paused_s
             self._paused_s = 0.0
         if self._exchange is not None and not self.ended:
             self._exchange.abort()
         self._exchange = None
+        if self.failure is not None:
+            self.failure.__traceback__ = None  # its frames hold this object
+        self._tell()
+
+    def _tell(self) -> None:
+        record = self._record
+        self._gaps.sum += self._gap_sum_s
+        self._gap_sum_s = 0.0
+        record.longest_gap_s = max(record.longest_gap_s, self._longest_gap_s)
+        record.bytes_out += self._bytes_out
+        self._bytes_out = 0
+        decoder = self._decoder
+        if decoder is not None and (self._outputs or decoder.usage is not None):
+            decoder.outputs = self._outputs
+            record.usage = decoder.tokens()
+        if self._live and self._outputs:
+            record.chunks = self._outputs
+            record.last_output_s = max(self.last_s, record.first_output_s or 0.0)
 
     # --- contract.Sink
 
     def on_head(self, head: ResponseHead) -> None:
         self.head = head
-        self._attempt.head_s = self._last_s = time.perf_counter()
+        self._attempt.head_s = self.last_s = perf_counter()
         self._attempt.status = head.status
         if self._exchange is not None:
-            self._set_due()
+            self._attempt.reused = self._exchange.reused  # not so any more after a silent retry
         self._wake()
 
     def on_body(self, data: bytes) -> None:
-        decoder = self._decoder
-        if decoder is None:
+        # The usual read of a stream, in one function and on few objects: when chunks are far apart, each object that
+        # is touched is a cache miss, and they are most of what a chunk costs.
+        plain = self._plain
+        if plain is not None:
+            prefix, text_at, suffix, suffix_bytes = plain
+            if data.startswith(prefix) and data.endswith(suffix):
+                quote = data.find(b'"', text_at)
+                if quote > text_at and quote + suffix_bytes == len(data):
+                    now_s = perf_counter()
+                    gap_s = now_s - self.last_s
+                    if gap_s > self._longest_gap_s:
+                        self._longest_gap_s = gap_s
+                    self._gap_sum_s += gap_s
+                    self._gap_counts[bisect_left(GAP, gap_s)] += 1
+                    self._outputs += 1
+                    self.last_s = now_s
+                    self._bytes_out += len(data)
+                    self._write_chunk(b"%x\r\n%b\r\n" % (len(data), data))
+                    return
+        if self._decoder is None:
             self._collect(data)
-            return
+        else:
+            self._decode(data, self._decoder)
+
+    def _decode(self, data: bytes, decoder: StreamDecoder) -> None:
+        decoder.outputs = self._outputs
         out = decoder.feed(data)
-        outputs = decoder.outputs
-        if outputs != self._outputs:
-            self._count(outputs)
+        if decoder.outputs != self._outputs:
+            self._count(decoder.outputs)
         if out:
             if self._live:
+                self._bytes_out += len(out)
                 self._link.write(out)
-                self._record.bytes_out += len(out)
             else:
-                self._held.append(out)
-                if self._attempt.first_byte_s is None:
-                    self._attempt.first_byte_s = time.perf_counter()
+                self._hold(out)
         if decoder.error is not None:
             self._fail(decoder.error)
         elif decoder.finished:
             self._wake()
+        self._let_pass(decoder)
+
+    def _let_pass(self, decoder: StreamDecoder) -> None:
+        """Plain reads may pass by from now on, if there are any and the client's side can take them so."""
+        passing = self._live and self._outputs and self._link.write_chunk is not None and not self._link.gone
+        self._plain = decoder.plain if passing else None
 
     def on_end(self) -> None:
         self.ended = True
@@ -269,55 +339,57 @@ class Relay:
 
     # --- client_link.Flow
 
+    def leave(self) -> None:
+        self._plain = None
+
     def pause(self) -> None:
         if self._exchange is not None and not self._paused_s:
-            self._paused_s = time.perf_counter()
+            self._paused_s = perf_counter()
             self._exchange.pause()
 
     def resume(self) -> None:
         if self._paused_s:
-            now_s = time.perf_counter()
+            now_s = perf_counter()
             self._record.client_write_wait_s += now_s - self._paused_s
             self._paused_s = 0.0
-            self._last_s = now_s  # the silence was the client's
-            self._set_due()
+            self.last_s = now_s  # the silence was the client's
             if self._exchange is not None:
                 self._exchange.resume()
 
     # --- inside
 
     def _count(self, outputs: int) -> None:
-        now_s = time.perf_counter()
-        new = outputs - self._outputs
-        record = self._record
-        if self._outputs == 0:
-            self._attempt.first_output_s = now_s
-            if new > 1:
-                self._gaps.observe_n(0.0, new - 1)
-            self._outputs = outputs
-            self._last_s = now_s
-            self._set_due()  # from here on a stall counts
-            self._wake()
+        now_s = perf_counter()
+        if self._outputs:
+            new, gap_s = outputs - self._outputs, now_s - self.last_s
+            self._longest_gap_s = max(self._longest_gap_s, gap_s)
+            self._gap_sum_s += gap_s
+            self._gap_counts[bisect_left(GAP, gap_s / new)] += new
         else:
-            gap_s = now_s - self._last_s
-            self._gaps.observe_n(gap_s / new, new)
-            if gap_s > record.longest_gap_s:
-                record.longest_gap_s = gap_s
+            self._attempt.first_output_s = now_s
+            if self._live:
+                self._record.first_output_s = now_s
+            self._gap_counts[0] += outputs - 1  # what came in one read came without a gap
+            self._wake()
         self._outputs = outputs
-        self._last_s = now_s
-        if self._live:
-            record.chunks = outputs
-            record.last_output_s = now_s
-            if record.first_output_s is None:
-                record.first_output_s = now_s
+        self.last_s = now_s
+
+    def _hold(self, out: bytes) -> None:
+        if self._attempt.first_byte_s is None:
+            self._attempt.first_byte_s = perf_counter()
+        self._held.append(out)
+        self._held_bytes += len(out)
+        if self._held_bytes > MAX_HELD_BYTES:
+            self._fail(MalformedStream(f"the engine sent {MAX_HELD_BYTES} bytes without any output"))
 
     def _collect(self, data: bytes) -> None:
-        now_s = self._last_s = time.perf_counter()
+        now_s = perf_counter()
         if self._attempt.first_byte_s is None:
             self._attempt.first_byte_s = now_s
         if self._live:
+            self.last_s = now_s
             self._link.write(data)
-            self._record.bytes_out += len(data)
+            self._bytes_out += len(data)
             return
         reader = self._reader
         if reader is None:
@@ -331,10 +403,13 @@ class Relay:
         except AdapterError as error:
             self._fail(error)
             return
-        if self._attempt.first_output_s is None and reader.outputs:
-            self._attempt.first_output_s = now_s
-            self._outputs = 1
-            self._set_due()
+        if not self._stream:
+            self.last_s = now_s
+        elif reader.outputs != self._outputs:  # comments are no progress
+            self.last_s = now_s
+            if self._outputs == 0:
+                self._attempt.first_output_s = now_s
+            self._outputs = reader.outputs
 
     def _replay(self) -> None:
         early, self._body = self._body, []
@@ -363,22 +438,22 @@ class Relay:
     def on_due(self, now_s: float) -> None:
         if self.ended or self.failure is not None:
             return
-        self._set_due()
-        if self.due_s <= now_s:
-            self._fail(TimedOut(self._timer, self._limit_s))
+        due_s, timer, limit_s = self._next_timer()
+        if due_s <= now_s:
+            self._fail(TimedOut(timer, limit_s))
+        else:
+            # Another timer may begin meanwhile, but none that is shorter than this
+            self.due_s = min(due_s, now_s + self._shortest_s)
 
-    def _set_due(self) -> None:
-        """Finds the timer that runs out next. To be called when another one begins to count."""
+    def _next_timer(self) -> tuple[float, str, float]:
+        """Returns when which of the timers that count now runs out, and its limit in seconds."""
         timeouts = self._timeouts
-        self.due_s, self._timer, self._limit_s = self._total_due_s, "total", timeouts.total_s
+        timers = [(self._total_due_s, "total", timeouts.total_s)]
         if self._outputs == 0 and self._stream:
             sent_s = self._attempt.sent_s or 0.0
-            self._sooner(sent_s + timeouts.first_token_s, "first_token", timeouts.first_token_s)
+            timers.append((sent_s + timeouts.first_token_s, "first_token", timeouts.first_token_s))
             if self.head is None:
-                self._sooner(sent_s + timeouts.head_s, "head", timeouts.head_s)
+                timers.append((sent_s + timeouts.head_s, "head", timeouts.head_s))
         elif self.head is not None and not self._paused_s:
-            self._sooner(self._last_s + timeouts.stall_s, "stall", timeouts.stall_s)
-
-    def _sooner(self, due_s: float, timer: str, limit_s: float) -> None:
-        if due_s < self.due_s:
-            self.due_s, self._timer, self._limit_s = due_s, timer, limit_s
+            timers.append((self.last_s + timeouts.stall_s, "stall", timeouts.stall_s))
+        return min(timers)

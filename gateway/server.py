@@ -1,30 +1,105 @@
-"""Starts and stops the server: uvicorn with our protocol class, on a socket of its own."""
+"""Starts and stops the servers: uvicorn with our protocol class for clients, and a plain one for ``admin.listen``."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Generator
-from typing import BinaryIO
+from collections.abc import Generator, Sequence
+from typing import Any, BinaryIO
 
 import uvicorn
 
 from .app import App
 from .asgi_relay import RelayProtocol
 from .config import Config
+from .config.values import split_address
+from .routes import Routes
 
 BACKLOG = 4096
 # Clients keep idle connections for as long as they like; nginx's own default is 75 s.
 CLIENT_IDLE_S = 75
+TICK_S = 0.1  # uvicorn's own: it counts ten of them for a new date header
+POLL_S = 0.01
+# For what is left after the drain: error events on their way to clients, connections that nobody reads.
+FAREWELL_S = 1.0
+
+
+class CannotListen(OSError):
+    """An address cannot be listened on.
+
+    Attributes:
+        key: The key of the configuration that names the address.
+        address: It.
+    """
+
+    def __init__(self, key: str, address: str, error: OSError) -> None:
+        super().__init__(error.errno, error.strerror or str(error))
+        self.key = key
+        self.address = address
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, with signals left to whoever runs the loop."""
+    """uvicorn's server that stops when told to, at once; signals are left to whoever runs the loop."""
+
+    def __init__(self, config: uvicorn.Config, drain_s: float) -> None:
+        super().__init__(config)
+        self._drain_s = drain_s
+        self._patient_until_s = 0.0
+        self._exit = asyncio.Event()
+
+    def exit(self) -> None:
+        """Refuses new work and lets running requests end."""
+        self.should_exit = True
+        self._exit.set()
+
+    def hurry(self) -> None:
+        """Ends the patience with what is still running."""
+        self._drain_s = self._patient_until_s = 0.0
+        self.exit()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        counter = 0
+        while not await self.on_tick(counter):
+            counter = (counter + 1) % 864_000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._exit.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's, with a drain to the millisecond, and an end for those who outlast it."""
+        state = self.server_state
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        if not await self._is_idle_within(self._drain_s):
+            for task in tuple(state.tasks):
+                task.cancel()  # each tells its client
+            await self._is_idle_within(FAREWELL_S)
+            for connection in tuple(state.connections):
+                connection.transport.abort()
+        await self.lifespan.shutdown()
+
+    async def _is_idle_within(self, limit_s: float) -> bool:
+        """Tells all connections to end with their request. Returns whether they have, and all requests."""
+        state, loop = self.server_state, asyncio.get_running_loop()
+        self._patient_until_s = loop.time() + limit_s
+        told = set(state.connections)
+        for connection in told:
+            connection.shutdown()
+        while True:
+            await asyncio.sleep(POLL_S)
+            for connection in state.connections - told:  # accepted just before the listener was closed
+                connection.shutdown()
+                told.add(connection)
+            idle = not state.connections and not state.tasks
+            if idle or loop.time() >= self._patient_until_s:
+                return idle
 
 
 class RunningServer:
@@ -32,59 +107,88 @@ class RunningServer:
 
     Attributes:
         port: The port it listens on.
+        admin_port: The port of ``admin.listen``, None without it.
         app: Its application.
     """
 
-    def __init__(self, app: App, server: _Server, task: asyncio.Task[None], port: int) -> None:
+    def __init__(self, app: App, port: int, admin_port: int | None, servers: Sequence[_Server]) -> None:
         self.app = app
         self.port = port
-        self._server = server
-        self._task = task
+        self.admin_port = admin_port
+        self._servers = servers
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def serve(self, listeners: Sequence[socket.socket]) -> None:
+        """Begins to accept requests; returns when it does."""
+        for server, listener in zip(self._servers, listeners, strict=True):
+            task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
+            self._tasks.append(task)
+            while not server.started:
+                if task.done():
+                    await task
+                    raise RuntimeError("the server ended while it started")
+                await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
-        """Refuses new work, lets running requests end within ``shutdown.drain``, then ends them."""
-        self._server.should_exit = True
-        await self._task
+        """Refuses new work, lets running requests end within ``shutdown.drain``, then ends them.
+
+        The admin listener answers until that is done: the drain can be watched.
+        """
+        for server, task in zip(self._servers, self._tasks, strict=True):
+            server.exit()
+            await task
+
+    def hurry(self) -> None:
+        """Ends the drain of a ``stop`` that runs: what is still running ends now."""
+        for server in self._servers:
+            server.hurry()
 
     async def wait(self) -> None:
         """Returns when it has ended."""
-        await asyncio.shield(self._task)
+        await asyncio.shield(self._tasks[0])
 
 
 async def start(config: Config, access_out: BinaryIO | None = None) -> RunningServer:
     """Starts serving.
 
     Raises:
-        OSError: The address cannot be listened on.
+        CannotListen: For ``listen`` or ``admin.listen``.
     """
-    app = App(config, access_out)
-    listener = _listen(config.listen_host, config.listen_port)
+    with contextlib.ExitStack() as opened:  # closed again, should it not come to serving
+        listeners = [opened.enter_context(_listen("listen", config.listen))]
+        if config.admin.listen is not None:
+            listeners.append(opened.enter_context(_listen("admin.listen", config.admin.listen)))
+        app = App(config, access_out)
+        relay = RelayProtocol.configured(
+            buffer_bytes=config.stream.buffer_bytes, header_bytes=config.limits_http.header_bytes
+        )
+        servers = [_server(app, config.shutdown.drain_s, http=relay, lifespan="on")]
+        if config.admin.listen is not None:
+            servers.append(_server(app.admin, FAREWELL_S, http="httptools", lifespan="off"))
+        port, *admin_ports = (listener.getsockname()[1] for listener in listeners)
+        running = RunningServer(app, port, admin_ports[0] if admin_ports else None, servers)
+        await running.serve(listeners)
+        opened.pop_all()
+    return running
+
+
+def _server(app: App | Routes, drain_s: float, **options: Any) -> _Server:
     settings = uvicorn.Config(
         app,
-        http=RelayProtocol.configured(
-            buffer_bytes=config.stream.buffer_bytes, header_bytes=config.limits_http.header_bytes
-        ),
         ws="none",
-        lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,  # one layer less; nothing here reads the client's address
         timeout_keep_alive=CLIENT_IDLE_S,
-        timeout_graceful_shutdown=max(1, round(config.shutdown.drain_s)),
         backlog=BACKLOG,
+        **options,
     )
-    server = _Server(settings)
-    task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
-    while not server.started:
-        if task.done():
-            await task
-            raise RuntimeError("the server ended while it started")
-        await asyncio.sleep(0.005)
-    return RunningServer(app, server, task, listener.getsockname()[1])
+    return _Server(settings, drain_s)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(key: str, address: str) -> socket.socket:
+    host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -92,7 +196,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         listener.listen(BACKLOG)
         listener.setblocking(False)
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise CannotListen(key, address, error) from error
     return listener

@@ -6,6 +6,7 @@ The keys of the file are aliases; the attributes carry units. Reading a file wit
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Final, Literal, Self, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -230,6 +231,11 @@ class TimeoutsConfig(_Block):
     total_s: Duration = Field(
         default=1800.0, validation_alias="total", description="A whole request, arrival to last byte."
     )
+
+    @cached_property
+    def shortest_s(self) -> float:
+        """The shortest limit of those that begin to count while an attempt runs."""
+        return min(self.head_s, self.first_token_s, self.stall_s)
 
 
 class HealthConfig(_Block):

@@ -7,19 +7,25 @@ given on as one piece. TCP_NODELAY is set by the event loop on every connection.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import time
 from collections import deque
-from typing import cast
+from typing import Any, cast
 
 import httptools
 
 from .contract import ResponseHead, Sink, TransportError, WireRequest
 
 MAX_HEAD_BYTES = 65536
+_TARGET = re.compile(r"[!-~]+")
 RELEASE_GRACE_S = 1.0
 # A body above this is handed to the socket on its own: joining it to its head would copy it once more.
 _JOIN_BYTES = 65536
+
+
+# Body bytes of the read that is being parsed. One list for all connections: it is empty again when the read is done.
+_PARTS: list[bytes] = []
 
 
 class NativeUpstream:
@@ -151,6 +157,8 @@ class NativeUpstream:
             exchange.start(connection)
 
     def _serialise(self, request: WireRequest) -> tuple[bytes, ...]:
+        if not _TARGET.fullmatch(request.target):
+            raise TransportError("malformed", "the request target holds a space or a control character", sent=False)
         lines = [
             b"%b %b HTTP/1.1\r\nhost: %b\r\naccept-encoding: identity\r\n"
             % (request.method.encode("ascii"), request.target.encode("latin-1"), self._host_header),
@@ -230,6 +238,10 @@ class NativeExchange:
         elif self.resending is not None:
             self.resending.cancel()
 
+    def answered(self) -> None:
+        """The engine answers: the request will not be sent again, so its bytes need not be kept."""
+        self._data = ()
+
     def end(self) -> None:
         """The answer is whole: the connection is no longer ours."""
         self._over = True
@@ -254,23 +266,48 @@ class NativeExchange:
 class _Connection(asyncio.Protocol):
     """One TCP connection: parses answers, one at a time, and tells the sink of the exchange that it serves."""
 
+    __slots__ = (
+        "_bare_bytes",
+        "_complete",
+        "_deliver",
+        "_exchange",
+        "_extra_at",
+        "_flowing",
+        "_grace",
+        "_head_seen",
+        "_headers",
+        "_interim",
+        "_keep_alive",
+        "_parse",
+        "_parser",
+        "_paused",
+        "_serving",
+        "_sink",
+        "_transport",
+        "_until_close",
+        "_upstream",
+        "idle_since_s",
+    )
+
+    # The C parser calls list.append itself: a read of many HTTP chunks costs no Python call for each.
+    on_body = _PARTS.append
+
     def __init__(self, upstream: NativeUpstream) -> None:
         self._upstream = upstream
-        self._transport: asyncio.Transport
         self._exchange: NativeExchange | None = None
+        self._deliver: Any = None  # the sink's on_body
+        self._flowing = False  # a body is under way, and there is a sink for it
         self._sink: Sink | None = None  # None while serving: the answer is read to its end for reuse only
         self._serving = False
-        self._parts: list[bytes] = []
-        # The C parser calls list.append itself: a read of many HTTP chunks costs no Python call for each.
-        self.on_body = self._parts.append
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._parse: Any = self._parser.feed_data
         self._headers: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
-        self._bare_bytes = 0  # read since the last body byte: chunk extensions and trailers are bounded too
+        self._bare_bytes = 0  # in reads without body, since the request or the last body byte
         self._head_seen = False
         self._interim = False
         self._until_close = False
         self._complete = False
+        self._extra_at: int | None = None
         self._keep_alive = False
         self._paused = False
         self._grace: asyncio.TimerHandle | None = None
@@ -285,8 +322,8 @@ class _Connection(asyncio.Protocol):
     def begin(self, exchange: NativeExchange, sink: Sink, data: tuple[bytes, ...], *, reading: bool) -> None:
         self._exchange = exchange
         self._sink = sink
+        self._deliver = sink.on_body
         self._serving = True
-        self._head_bytes = 0
         self._bare_bytes = 0
         self._head_seen = False
         self._complete = False
@@ -315,13 +352,15 @@ class _Connection(asyncio.Protocol):
 
     def end_soon(self) -> None:
         """Reads on for a moment without a sink, so that the connection can be used again."""
-        self._sink = None
+        self._sink = self._deliver = None
+        self._flowing = False
         self.resume()
         self._grace = asyncio.get_running_loop().call_later(RELEASE_GRACE_S, self.drop)
 
     def _detach(self) -> None:
         self._exchange = None
-        self._sink = None
+        self._sink = self._deliver = None
+        self._flowing = False
         self._serving = False
         if self._grace is not None:
             self._grace.cancel()
@@ -334,40 +373,55 @@ class _Connection(asyncio.Protocol):
         self._upstream.opened(self)
 
     def data_received(self, data: bytes) -> None:
+        try:
+            self._parse(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            if not self._complete:
+                _PARTS.clear()
+                if self._serving:
+                    self._fail("malformed", "the engine's answer is not HTTP/1.1")
+                else:
+                    self._transport.abort()
+                return
+            self._keep_alive = False  # bytes after a whole answer: take it, never use the connection again
+        if self._flowing and len(_PARTS) == 1:
+            self._bare_bytes = 0
+            self._deliver(_PARTS.pop())  # the usual read of a stream
+        else:
+            self._take_parts(len(data))
+
+    def _take_parts(self, size_bytes: int) -> None:
+        if self._extra_at is not None:
+            del _PARTS[self._extra_at :]  # a second answer in the same read belongs to nobody
+        if not _PARTS:
+            self._without_body(size_bytes)
+        else:
+            self._bare_bytes = 0
+            piece = b"".join(_PARTS)
+            _PARTS.clear()
+            if self._sink is not None:
+                self._sink.on_body(piece)
+        if self._complete:
+            self._finish()
+
+    def _without_body(self, size_bytes: int) -> None:
+        """A read that held no body bytes: heads, chunk framing and trailers are bounded too."""
         if not self._serving:
             self._transport.abort()  # an answer that nobody asked for
             return
-        if not self._head_seen:
-            self._head_bytes += len(data)
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            if not self._complete:
-                self._fail("malformed", "the engine's answer is not HTTP/1.1")
-                return
-            self._keep_alive = False  # bytes after a whole answer: take it, never use the connection again
-        parts = self._parts
-        if parts:
-            self._bare_bytes = 0
-            piece = parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.clear()
-            if self._sink is not None:
-                self._sink.on_body(piece)
-        elif self._head_seen:
-            self._bare_bytes += len(data)
-        if self._complete:
-            self._finish()
-        elif self._bare_bytes > MAX_HEAD_BYTES:
-            self._fail("malformed", f"more than {MAX_HEAD_BYTES} bytes of framing without any body")
-        elif not self._head_seen and self._head_bytes > MAX_HEAD_BYTES:
-            self._fail("malformed", f"the head of the engine's answer is larger than {MAX_HEAD_BYTES} bytes")
+        self._bare_bytes += size_bytes
+        if self._bare_bytes > MAX_HEAD_BYTES and not self._complete:
+            part = "framing without any body" if self._head_seen else "head"
+            self._fail("malformed", f"more than {MAX_HEAD_BYTES} bytes of {part}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._upstream.forget(self)
+        # The parser refers to us: without this the pair would be garbage until a collection
+        self._parser = self._parse = None
         if not self._serving:
             return
         if not self._head_seen:
-            nothing_came = self._head_bytes == 0
+            nothing_came = self._bare_bytes == 0
             if nothing_came and self._exchange is not None and self._exchange.lost_before_any_byte():
                 self._detach()
                 return
@@ -383,6 +437,7 @@ class _Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self._complete:
             self._keep_alive = False  # a second answer behind the first
+            self._extra_at = len(_PARTS) if self._extra_at is None else self._extra_at
             return
         self._headers = []
         self._head_seen = False
@@ -412,6 +467,9 @@ class _Connection(asyncio.Protocol):
         if encoded:
             self._fail("encoding", "the engine compressed its answer although no coding was accepted")
         elif self._sink is not None:
+            self._flowing = True
+            if self._exchange is not None:
+                self._exchange.answered()
             self._sink.on_head(ResponseHead(status, tuple(self._headers)))
 
     def on_message_complete(self) -> None:
@@ -419,6 +477,7 @@ class _Connection(asyncio.Protocol):
             self._interim = False
         elif not self._complete:
             self._complete = True
+            self._flowing = False
             self._keep_alive = self._parser.should_keep_alive()
 
     # --- ends
@@ -443,7 +502,7 @@ class _Connection(asyncio.Protocol):
     def _fail(self, kind: str, message: str) -> None:
         exchange = self._exchange
         self._detach()
-        self._parts.clear()
+        _PARTS.clear()
         self._transport.abort()
         if exchange is not None:
             exchange.fail(TransportError(kind, message, sent=True))
