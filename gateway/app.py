@@ -73,11 +73,16 @@ class App:
         if path not in OPERATIONS:
             path = canonical(path)
         if self._serves_admin and (path in _ADMIN_PATHS or path.startswith("/weir/")):
-            await self.admin({**scope, "path": path}, receive, send)
+            pages = self.admin
         elif not _is_for_engines(path) or (scope["method"] == "OPTIONS" and self._cors.enabled):
-            await self._routes({**scope, "path": path}, receive, send)
+            pages = self._routes
         else:
             await self.openai.serve(scope, receive, send, path)
+            return
+        try:
+            await pages({**scope, "path": path}, receive, send)
+        finally:
+            scope.pop("extensions", None)  # the link and the scope refer to each other
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:

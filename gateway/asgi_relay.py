@@ -193,6 +193,9 @@ class RelayProtocol(HttpToolsProtocol):
         self._in_body = False
         self._head_bytes = 0
         self._refused = False
+        self._head_tail = b""  # the last bytes of a head that is not whole: its end may be split over reads
+        self._had_body = False
+        self._trailer_bytes = 0  # in reads without body bytes, since the last one with
         self.headers = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -230,12 +233,18 @@ class RelayProtocol(HttpToolsProtocol):
         if self._refused:
             return
         if not self._in_body:
-            data = _without_upgrade(data)
+            data = _without_upgrade(data, self._head_tail)
+        self._had_body = False
         super().data_received(data)
+        self._head_tail = (self._head_tail + data)[-3:] if self._in_head else b""
         if self._in_head:  # still: all of it was head
             self._head_bytes += len(data)
             if self._head_bytes > self.header_bytes:
                 self._refuse_head()
+        elif self._in_body and not self._had_body:
+            self._trailer_bytes += len(data)
+            if self._trailer_bytes > self.header_bytes:
+                self._refuse(BadRequest("the request has more trailers than anybody reads", code="invalid_http"))
         elif len(self.headers) > MAX_TRAILERS:
             self._refuse(BadRequest("the request has more trailers than anybody reads", code="invalid_http"))
 
@@ -266,6 +275,9 @@ class RelayProtocol(HttpToolsProtocol):
 
     def _unsupported_upgrade_warning(self) -> None:
         """An upgrade that ``_without_upgrade`` did not see: the parser has lost the body."""
+        extensions = cast(dict[str, DirectLink], self.cycle.scope.get("extensions") or {})
+        if "weir.relay" in extensions:
+            extensions["weir.relay"].left()  # nobody may take what there is for the whole request
         self._refuse(BadRequest("connection upgrades are not served", code="invalid_http"))
 
     def on_message_begin(self) -> None:
@@ -288,6 +300,8 @@ class RelayProtocol(HttpToolsProtocol):
             scope["extensions"] = {"weir.relay": DirectLink(self, self.cycle)}  # type: ignore[dict-item]
 
     def on_body(self, body: bytes) -> None:
+        self._had_body = True
+        self._trailer_bytes = 0
         if not self._refused:
             super().on_body(body)
 
@@ -308,18 +322,27 @@ class RelayProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._refused = True
+        cycle = cast(RequestResponseCycle | None, self.cycle)  # None before the first request
+        if cycle is not None and not cycle.response_complete:
+            is_its_own = (cycle.more_body or cycle.disconnected) and not cycle.response_started and not self.pipeline
+            if not is_its_own:
+                cycle.keep_alive = False  # answers come in order: the one before ends, and this one is not given
+                if cycle.response_started and cycle.more_body:
+                    self.transport.close()
+                return
         body = error.body(None)
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (STATUS_LINE[error.status], len(body)) + body)
         self.transport.close()
 
 
-def _without_upgrade(data: bytes) -> bytes:
+def _without_upgrade(data: bytes, tail: bytes) -> bytes:
     """Renames ``Upgrade`` in a request's head: the offer (``h2c``, of Java's client) is declined, the request served.
 
     The parser would take everything after such a head for another protocol, and lose the body.
     """
-    end = data.find(b"\r\n\r\n") + 1 or len(data)
+    found = (tail + data).find(b"\r\n\r\n")
+    end = max(found + 1 - len(tail), 0) if found >= 0 else len(data)
     if data.find(b"pgrade", 0, end) < 0 and data.find(b"PGRADE", 0, end) < 0:
         return data
     return _UPGRADE.sub(b"\r\nx-declined:", data[:end]) + data[end:]

@@ -38,9 +38,12 @@ class Connections:
     async def take_apart(self, client: RawConnection, *parts: bytes) -> None:
         """Sends each part so that it is read alone."""
         for part in parts:
-            before = self.reads
-            await client.send(part)
-            await eventually(lambda before=before: self.reads > before)  # type: ignore[misc]
+            await self._take(client, part)
+
+    async def _take(self, client: RawConnection, part: bytes) -> None:
+        before = self.reads
+        await client.send(part)
+        await eventually(lambda: self.reads > before)
 
 
 def watched_connections(monkeypatch: pytest.MonkeyPatch) -> Connections:

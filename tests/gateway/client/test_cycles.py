@@ -1,14 +1,15 @@
-"""No request leaves anything behind that refers to itself: only a collection would free it, and that stops all streams."""
+"""No request leaves anything behind that refers to itself: freeing it takes a collection, which stops every stream."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CoroutineType, FrameType, TracebackType
-from typing import Any, cast
+from types import CodeType, FrameType, TracebackType
 
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -39,14 +40,15 @@ FAILED = {"error": {"message": "no", "type": "server_error", "code": 500}}
 
 
 def code_file(found: object) -> str:
-    """The file of a frame, a traceback's frame or a coroutine."""
+    """The file of a frame, a traceback's frame or a coroutine; "" for anything else."""
+    code: object = None
     if isinstance(found, TracebackType):
-        return found.tb_frame.f_code.co_filename
-    if isinstance(found, FrameType):
-        return found.f_code.co_filename
-    if isinstance(found, CoroutineType):
-        return cast("CoroutineType[Any, Any, Any]", found).cr_code.co_filename
-    return ""
+        code = found.tb_frame.f_code
+    elif isinstance(found, FrameType):
+        code = found.f_code
+    elif inspect.iscoroutine(found):
+        code = found.cr_code
+    return code.co_filename if isinstance(code, CodeType) else ""
 
 
 def is_ours(found: object) -> bool:
@@ -65,7 +67,9 @@ def garbage() -> Generator[Counter[str]]:
         yield counted
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        counted.update(f"{type(found).__qualname__} {code_file(found)}".strip() for found in gc.garbage if is_ours(found))
+        counted.update(
+            f"{type(found).__qualname__} {code_file(found)}".strip() for found in gc.garbage if is_ours(found)
+        )
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
@@ -73,34 +77,39 @@ def garbage() -> Generator[Counter[str]]:
         gc.collect()
 
 
-Ask = Callable[[RunningGateway], Awaitable[None]]
+Ask = Callable[[RunningGateway, ScriptedUpstream], Awaitable[None]]
 
 
 def posts(body: object, status: int, path: str = CHAT) -> Ask:
-    async def ask(gw: RunningGateway) -> None:
+    async def ask(gw: RunningGateway, u: ScriptedUpstream) -> None:
         assert (await gw.post(body, path)).status == status
 
     return ask
 
 
-def leaves(body: object, marker: bytes | None, path: str = CHAT) -> Ask:
-    async def ask(gw: RunningGateway) -> None:
+def leaves(body: object, marker: bytes, path: str = CHAT) -> Ask:
+    """Leaves as soon as it has the marker and the engine the request."""
+
+    async def ask(gw: RunningGateway, u: ScriptedUpstream) -> None:
         async with gw.connect() as client:
+            before = len(u.requests)
             await client.send(request_bytes("POST", path, body))
-            if marker is not None:
-                await client.read_until(marker)
-            else:
-                await gw.settled(lambda m: m.total("weir_endpoint_in_flight") == 1)
+            await u.arrived(before + 1)
+            await client.read_until(marker)
             client.reset()
+            await asyncio.wait_for(u.last.left.wait(), 5)
 
     return ask
 
 
-async def asks_health(gw: RunningGateway) -> None:
-    assert (await gw.get("/healthz")).status == 200
+def gets(path: str) -> Ask:
+    async def ask(gw: RunningGateway, u: ScriptedUpstream) -> None:
+        assert (await gw.get(path)).status == 200
+
+    return ask
 
 
-async def asks_twice_on_one_connection(gw: RunningGateway) -> None:
+async def asks_twice_on_one_connection(gw: RunningGateway, u: ScriptedUpstream) -> None:
     async with gw.connect() as client:
         for _ in range(2):
             await client.send(request_bytes("POST", CHAT, r0()))
@@ -108,7 +117,7 @@ async def asks_twice_on_one_connection(gw: RunningGateway) -> None:
             client.reads.clear()
 
 
-async def is_refused(gw: RunningGateway) -> None:
+async def is_refused(gw: RunningGateway, u: ScriptedUpstream) -> None:
     assert (await gw.raw(b"GET /healthz HTTP/1.1\r\nhost : x\r\n\r\n")).status == 400
 
 
@@ -118,7 +127,9 @@ WAYS: dict[str, tuple[Script, Ask]] = {
     "streams on one connection": (chat_stream(), asks_twice_on_one_connection),
     "a whole answer": (json_answer(completion()), posts(r0(stream=False), 200)),
     "what is passed on": (json_answer({"a": 1}), posts({"model": "m"}, 200, "/v1/rerank")),
-    "a page of ours": ([hang()], asks_health),
+    "the health page": ([hang()], gets("/healthz")),
+    "the metrics": ([hang()], gets("/metrics")),
+    "the models": ([hang()], gets("/v1/models")),
     "a client's error": ([hang()], posts(r0(model="other"), 404)),
     "a body that is no JSON": ([hang()], posts(b"{", 400)),
     "a head that is no HTTP": ([hang()], is_refused),
@@ -129,8 +140,8 @@ WAYS: dict[str, tuple[Script, Ask]] = {
     "a whole answer that the engine cuts": ([head(200, length=9), raw(b"{"), eof()], posts(r0(stream=False), 502)),
     "an engine that goes away": ([eof()], posts(r0(), 502)),
     "a client that leaves a stream": (STARTED, leaves(r0(), b'"content":"a"')),
-    "a client that leaves before the head": ([hang()], leaves(r0(), None)),
-    "a client that leaves a whole answer": ([hang()], leaves(r0(stream=False), None)),
+    "a client that leaves before the head": ([hang()], leaves(r0(), b"")),
+    "a client that leaves a whole answer": ([hang()], leaves(r0(stream=False), b"")),
     "a client that leaves what is passed on": (
         [head(200), raw(b"half"), hang()],
         leaves({"model": "m"}, b"half", "/v1/rerank"),
@@ -138,20 +149,19 @@ WAYS: dict[str, tuple[Script, Ask]] = {
 }
 
 
+def requests_under_way() -> bool:
+    return any("run_asgi" in str(task.get_coro()) for task in asyncio.all_tasks())
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_nothing_of_a_request_waits_for_the_collector(way: str, connections: Connections) -> None:
     script, ask = WAYS[way]
-
-    async def rest() -> None:
-        await gw.at_rest()
-        await eventually(lambda: connections.open == 0)
-
     async with ScriptedUpstream(script) as u, running_gateway(config(u.url)) as gw:
         for _ in range(3):
-            await ask(gw)
-        await rest()
+            await ask(gw, u)
+        await eventually(lambda: connections.open == 0)
         with garbage() as left:
             for _ in range(REQUESTS):
-                await ask(gw)
-            await rest()
+                await ask(gw, u)
+            await eventually(lambda: connections.open == 0 and not requests_under_way())
         assert dict(left) == {}

@@ -93,6 +93,7 @@ async def test_a_head_cut_anywhere_is_served_or_refused_and_nothing_is_made_of_i
     top = len(parts_of(request)[0])
     async with ScriptedUpstream(json_answer(ANSWER)) as u, running_gateway(config(u.url)) as gw:
         for edge in range(1, top + 1):
+            await gw.get("/v1/things")  # a connection to the engine is open: what is begun arrives at once
             u.requests.clear()
             async with gw.connect() as client:
                 await connections.take_apart(client, request[:edge], request[edge:])
@@ -120,6 +121,18 @@ async def test_a_body_with_a_line_that_begins_like_the_header_arrives_as_it_is(
             await connections.take_apart(client, top[:edge], top[edge:] + rest)
             assert (await client.reply()).status == 200
         assert u.last.body == body
+
+
+async def test_no_end_of_a_body_becomes_a_request(connections: Connections) -> None:
+    """What makes the body longer on its way makes its last bytes the next request."""
+    body = b"ab\r\nUpgrade: x\r\nGET"
+    top, rest = parts_of(request_bytes("POST", "/v1/audio/x", body, [("content-type", "text/plain")]))
+    behind = b" /v1/smuggled HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with ScriptedUpstream(json_answer(ANSWER)) as u, running_gateway(config(u.url)) as gw:
+        async with gw.connect() as client:
+            await connections.take_apart(client, top[:-2], top[-2:] + rest + behind)
+            await client.read_until(lambda got: got.count(b"HTTP/1.1 ") > 1)
+        assert [(sent.target, sent.body) for sent in u.requests] in ([], [("/v1/audio/x", body)])
 
 
 async def test_a_body_that_comes_in_pieces_with_such_a_line_arrives_as_it_is(connections: Connections) -> None:
