@@ -61,9 +61,9 @@ class WholeAnswer:
         if choices is None:
             raise MalformedStream("the engine's answer has no choices")
         changed = False
-        for choice in objects(choices):
-            if choice.get("finish_reason") not in _PLAIN_FINISH or _is_special(as_object(choice.get("message"))):
-                changed |= _normalise(choice)
+        for choice in choices:
+            if isinstance(choice, dict) and not _is_plain(choice):  # pyright: ignore[reportUnknownArgumentType]
+                changed |= _normalise(choice)  # pyright: ignore[reportUnknownArgumentType]
         usage = read_usage(answer.get("usage"))
         if usage is None:
             completion_tokens = sum(len(_text_of(choice).encode()) for choice in objects(choices)) // BYTES_PER_TOKEN
@@ -211,10 +211,13 @@ def _text_of(choice: Json) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _is_special(message: Json | None) -> bool:
-    """Whether a message holds more than text; one that does not, and ended in the usual way, is in shape already."""
-    return message is not None and bool(
-        message.get("tool_calls") or message.get("reasoning") or message.get("reasoning_content")
+def _is_plain(choice: Json) -> bool:
+    """Whether a choice holds text only and ended in the usual way, so that it is in shape already."""
+    if choice.get("finish_reason") not in _PLAIN_FINISH:
+        return False
+    message = choice.get("message")
+    return not isinstance(message, dict) or not (
+        message.get("tool_calls") or message.get("reasoning") or message.get("reasoning_content")  # pyright: ignore[reportUnknownMemberType]
     )
 
 

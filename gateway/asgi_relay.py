@@ -138,7 +138,7 @@ class DirectLink:
         return b"".join(
             (
                 STATUS_LINE[status],
-                block(cycle.default_headers),
+                _block_of(cycle.default_headers),
                 headers,
                 self.extra_headers,
                 framing,
@@ -191,7 +191,8 @@ class RelayProtocol(HttpToolsProtocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._in_head = False
         self._in_body = False
-        self._head_bytes = 0
+        self._head_bytes = 0  # in the reads before this one
+        self._read_bytes = 0
         self._refused = False
         self._head_tail = b""  # the last bytes of a head that is not whole: its end may be split over reads
         self._had_body = False
@@ -235,6 +236,7 @@ class RelayProtocol(HttpToolsProtocol):
         if not self._in_body:
             data = _without_upgrade(data, self._head_tail)
         self._had_body = False
+        self._read_bytes = len(data)
         super().data_received(data)
         self._head_tail = (self._head_tail + data)[-3:] if self._in_head else b""
         if self._in_head:  # still: all of it was head
@@ -290,7 +292,8 @@ class RelayProtocol(HttpToolsProtocol):
         scope = self.scope
         if self._refused:
             return
-        if len(self.url) + sum([len(name) + len(value) for name, value in self.headers]) > self.header_bytes:
+        # The reads that held the head held at least all of it: only a large one has to be added up
+        if self._head_bytes + self._read_bytes > self.header_bytes and self._head_size() > self.header_bytes:
             self._refuse_head()
             return
         self._in_body = True
@@ -314,6 +317,9 @@ class RelayProtocol(HttpToolsProtocol):
         """uvicorn's answer to what is not HTTP, as JSON."""
         self._refuse(BadRequest("the request is not valid HTTP/1.1", code="invalid_http"))
 
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
     def _refuse_head(self) -> None:
         message = f"the request's headers are larger than {self.header_bytes} bytes (limits_http.header)"
         self._refuse(BadRequest(message, status=431, code="headers_too_large"))
@@ -334,6 +340,17 @@ class RelayProtocol(HttpToolsProtocol):
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (STATUS_LINE[error.status], len(body)) + body)
         self.transport.close()
+
+
+_default_headers: tuple[object, HeaderBlock] = (None, b"")
+
+
+def _block_of(headers: list[tuple[bytes, bytes]]) -> HeaderBlock:
+    """The lines of uvicorn's own headers, a new list each second: made once for each."""
+    global _default_headers
+    if _default_headers[0] is not headers:
+        _default_headers = (headers, block(headers))
+    return _default_headers[1]
 
 
 def _without_upgrade(data: bytes, tail: bytes) -> bytes:

@@ -6,6 +6,7 @@ import logging
 import ssl
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from adapters import ADAPTERS
 from adapters.types import Adapter
@@ -220,7 +221,8 @@ class Fleet:
 def _upstream(config: EndpointConfig, idle_s: float) -> Upstream:
     tls = ssl.create_default_context() if config.scheme == "https" else None
     if config.transport == "httpx2":
-        return Httpx2Upstream(f"{config.scheme}://{_netloc(config)}", idle_s=idle_s, verify=tls)
+        http2 = find_spec("h2") is not None  # the extra http2; offered where TLS lets both sides choose
+        return Httpx2Upstream(f"{config.scheme}://{_netloc(config)}", idle_s=idle_s, http2=http2, verify=tls)
     return NativeUpstream(config.host, config.port, tls=tls, idle_s=idle_s)
 
 
