@@ -62,8 +62,6 @@ class Endpoint:
     def __init__(self, config: EndpointConfig, pool: PoolConfig) -> None:
         self.config = config
         self.id = config.id
-        self.pool_name = pool.name
-        self.id_header = config.id.encode("ascii")
         self.adapter: Adapter = ADAPTERS.get(config.engine, ADAPTERS["openai"])
         self.recognised = config.engine != "auto"
         self.engine_version = ""

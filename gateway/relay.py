@@ -50,7 +50,6 @@ class Relay:
     """
 
     __slots__ = (
-        "_answer",
         "_attempt",
         "_body",
         "_body_bytes",
@@ -206,8 +205,6 @@ class Relay:
         if self._exchange is not None and not self.ended:
             self._exchange.release()  # after the end marker the body has nothing more to say
             self._exchange = None
-        if self.failure is not None:
-            self.failure.__traceback__ = None  # its frames hold this object
         self._tell()
         return last
 
@@ -363,13 +360,12 @@ class Relay:
         if self._outputs:
             new, gap_s = outputs - self._outputs, now_s - self.last_s
             self._longest_gap_s = max(self._longest_gap_s, gap_s)
-            self._gap_sum_s += gap_s
-            self._gap_counts[bisect_left(GAP, gap_s / new)] += new
+            self._gaps.observe_n(gap_s / new, new)
         else:
             self._attempt.first_output_s = now_s
             if self._live:
                 self._record.first_output_s = now_s
-            self._gap_counts[0] += outputs - 1  # what came in one read came without a gap
+            self._gaps.observe_n(0.0, outputs - 1)  # what came in one read came without a gap
             self._wake()
         self._outputs = outputs
         self.last_s = now_s
