@@ -93,6 +93,20 @@ class GatewayRequest(NamedTuple):
         options = as_object(self.body.get("stream_options"))
         return options is not None and bool(options.get("include_usage"))
 
+    def without_body(self) -> GatewayRequest:
+        """Returns the same without the prompt, which need not be kept for as long as the answer runs."""
+        return GatewayRequest(
+            self.request_id,
+            self.operation,
+            self.path,
+            self.method,
+            self.model,
+            self.stream,
+            b"",
+            {},
+            self.created_unix_s,
+        )
+
 
 class UpstreamRequest(NamedTuple):
     """What goes to the engine.

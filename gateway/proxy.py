@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
+from typing import NoReturn
 
-from adapters.types import AdapterError, Answer, GatewayRequest, MalformedStream
+from adapters.types import Adapter, AdapterError, Answer, GatewayRequest, MalformedStream
 from policies.retry import wait_s
 from policies.types import RouteQuery
 
@@ -40,7 +42,7 @@ class Call:
 
     Attributes:
         headers: What goes to every endpoint: content type, request id, trace context.
-        trailers: Whether the client takes HTTP trailers.
+        trailers: Whether the client takes HTTP trailers; from the commit on, whether they are announced.
         committed: Bytes of an answer have gone to the client.
         opaque: The body is passed on undecoded, so that a broken one can only be cut off.
     """
@@ -149,46 +151,58 @@ class Proxy:
         exchange = await endpoint.upstream.send(wire, relay, connect_timeout_s=call.pool.config.timeouts.connect_s)
         del wire, body  # a prompt is not kept for as long as its answer runs
         relay.sent(exchange, stream=streamed and request.operation != "other")
-        head = await relay.head_came()
-        if not 200 <= head.status < 300:
-            raise adapter.read_error(head.status, await relay.body())
-        if request.operation == "other":
-            await self._pass_on(call, relay, head, attempt)
-        elif request.stream:
-            content_type = _content_type(head)
-            if content_type and "event-stream" not in content_type:
-                relay.collect(adapter.answer_reader(request, content_type, streamed=True))
-                await relay.answer()  # raises if it is an error
-                raise MalformedStream("the engine answered a request for a stream without one")
-            relay.decode(adapter.stream_decoder(request))
-            del request
-            await self._stream(call, relay, dropped, attempt)
+        if request.stream and request.operation != "other":
+            del request  # nor here
+            await self._stream(call, relay, adapter, dropped, attempt)
         else:
-            relay.collect(adapter.answer_reader(request, _content_type(head), streamed=streamed))
-            self._respond(call, await relay.answer(), dropped, attempt)
-            await call.link.drained()
+            head = await relay.head_came()
+            if not 200 <= head.status < 300:
+                raise adapter.read_error(head.status, await relay.body())
+            if request.operation == "other":
+                await self._pass_on(call, relay, head, attempt)
+            else:
+                relay.collect(adapter.answer_reader(request, head.content_type, streamed=streamed))
+                self._respond(call, await relay.answer(), dropped, attempt)
+                await call.link.drained()
         attempt.outcome = "ok"
 
-    async def _stream(self, call: Call, relay: Relay, dropped: tuple[str, ...], attempt: AttemptRecord) -> None:
-        await relay.first_output()
+    async def _stream(
+        self, call: Call, relay: Relay, adapter: Adapter, dropped: tuple[str, ...], attempt: AttemptRecord
+    ) -> None:
         record, link = call.record, call.link
-        trailers = call.trailers and link.takes_trailers and not link.started
-        call.committed = True
-        call.request = call.request._replace(raw=b"", body={})
-        record.status = 200
-        if not link.started:
-            headers = STREAM_HEADERS + self._headers(call, dropped, attempt)
-            link.start(200, headers + b"trailer: server-timing\r\n" if trailers else headers)
-        relay.go_live()
-        if call.keepalive is not None:
-            call.keepalive.relay = relay
-        last = await relay.over()
+        commit = partial(self._commit, call, relay, dropped, attempt)
+        last = await relay.stream(adapter.stream_decoder(call.request), commit)
+        if last is None:
+            await self._read_no_stream(call.request, relay, adapter)
         now_s = perf_counter()
         link.finish(
             last + timing_comment(record, attempt, now_s) + DONE,
-            b"server-timing: %b\r\n" % server_timing(record, attempt, now_s) if trailers else b"",
+            b"server-timing: %b\r\n" % server_timing(record, attempt, now_s) if call.trailers else b"",
         )
         await link.drained()
+
+    def _commit(self, call: Call, relay: Relay, dropped: tuple[str, ...], attempt: AttemptRecord) -> None:
+        """Sends the head of a stream; from here on there is no other endpoint to try."""
+        call.committed = True
+        call.request = call.request.without_body()
+        call.record.status = 200
+        if call.link.started:
+            call.trailers = False  # a keep-alive sent the head, without announcing them
+        else:
+            call.trailers = call.trailers and call.link.takes_trailers
+            headers = STREAM_HEADERS + self._headers(call, dropped, attempt)
+            call.link.start(200, headers + b"trailer: server-timing\r\n" if call.trailers else headers)
+        if call.keepalive is not None:
+            call.keepalive.relay = relay
+
+    async def _read_no_stream(self, request: GatewayRequest, relay: Relay, adapter: Adapter) -> NoReturn:
+        """Reads what came instead of a stream; raises the engine's error, whatever its status."""
+        head = await relay.head_came()
+        if not 200 <= head.status < 300:
+            raise adapter.read_error(head.status, await relay.body())
+        relay.collect(adapter.answer_reader(request, head.content_type, streamed=True))
+        await relay.answer()
+        raise MalformedStream("the engine answered a request for a stream without one")
 
     def _respond(self, call: Call, answer: Answer, dropped: tuple[str, ...], attempt: AttemptRecord) -> None:
         call.committed = True
@@ -230,7 +244,3 @@ class Proxy:
         if dropped:
             headers += b"x-weir-dropped-params: %b\r\n" % ", ".join(dropped).encode("ascii")
         return headers
-
-
-def _content_type(head: ResponseHead) -> str:
-    return (head.get(b"content-type") or b"").decode("latin-1").lower()

@@ -1,14 +1,15 @@
 """One attempt at one engine: the sink of its exchange, its timers, and the stream's way to the client.
 
-Until the commit the relay collects what the engine sends and wakes the request's coroutine when the first output has
-come. After ``go_live`` every read goes from the engine's read callback to the client's transport; the coroutine awaits
-one future for the end. A chunk costs a decode, a clock read, a bisect and a write.
+Every read of a stream goes from the engine's read callback to the client's transport, the first output with the head
+before it; the request's coroutine awaits one future for the end. A chunk costs a decode, a clock read, a bisect and a
+write.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
+from collections.abc import Callable
 from math import inf
 from time import perf_counter
 
@@ -54,9 +55,11 @@ class Relay:
         "_body",
         "_body_bytes",
         "_bytes_out",
+        "_commit",
         "_deadlines",
         "_decoder",
         "_exchange",
+        "_expected",
         "_gap_counts",
         "_gap_sum_s",
         "_gaps",
@@ -109,6 +112,8 @@ class Relay:
         self._total_due_s = record.received_s + timeouts.total_s
         self._loop = asyncio.get_running_loop()
         self._exchange: Exchange | None = None
+        self._commit: Callable[[], None] | None = None
+        self._expected: StreamDecoder | None = None
         self._decoder: StreamDecoder | None = None
         self._reader: AnswerReader | None = None
         self._stream = False
@@ -148,31 +153,45 @@ class Relay:
             await self._wait()
         return self.head
 
-    def decode(self, decoder: StreamDecoder) -> None:
-        """The body is a stream for the client; what has come of it already is decoded now."""
-        self._decoder = decoder
-        self._replay()
+    async def stream(self, decoder: StreamDecoder, commit: Callable[[], None]) -> bytes | None:
+        """Relays a stream to its end.
+
+        Args:
+            decoder: Of the engine's stream.
+            commit: Sends the client's head. Called once, with the first output or at the end of an answer without any.
+
+        Returns:
+            What is still to be written before the end marker; None if the engine's answer is no stream (``head``).
+
+        Raises:
+            AdapterError, TransportError, TimedOut: The stream broke, or (not committed) never began.
+        """
+        self._expected, self._commit = decoder, commit
+        while not (decoder.finished or self.ended):
+            if self.head is not None and self._decoder is None:
+                self._expected = self._commit = None
+                return None
+            await self._wait()
+        if self._decoder is None:
+            return None
+        last = b"" if decoder.finished and not self.ended else decoder.close()
+        if self._commit is not None:
+            self._go_live(self._commit)
+        if self._exchange is not None and not self.ended:
+            self._exchange.release()  # after the end marker the body has nothing more to say
+            self._exchange = None
+        self._tell()
+        return last
 
     def collect(self, reader: AnswerReader) -> None:
         """The body is a whole answer for the client."""
         self._reader = reader
         self._replay()
 
-    async def first_output(self) -> None:
-        """Waits until the stream can be committed: its first output has come, or it is finished without any.
-
-        Raises:
-            AdapterError, TransportError, TimedOut: The attempt is over before that.
-        """
-        decoder = self._decoder
-        assert decoder is not None
-        while decoder.outputs == 0 and not decoder.finished and not self.ended:
-            await self._wait()
-        if decoder.outputs == 0 and self.ended and not decoder.finished:
-            self._held.append(decoder.close())  # raises unless the answer is whole after all
-
-    def go_live(self) -> None:
-        """The client's head is out: what was held back goes out, and every later read at once."""
+    def _go_live(self, commit: Callable[[], None]) -> None:
+        """Sends the client's head and what was held back; every later read goes out at once."""
+        self._commit = None
+        commit()
         self._live = True
         self._take_flow()
         held = b"".join(self._held)
@@ -182,31 +201,12 @@ class Relay:
             self._bytes_out += len(held)
         if self._outputs:
             self._record.first_output_s = perf_counter()
-        if self._decoder is not None:
-            self._let_pass(self._decoder)
 
     def _take_flow(self) -> None:
         """From now on the client's pace is the engine's; also when the client stands still already."""
         self._link.flow = self
         if self._link.blocked:
             self.pause()
-
-    async def over(self) -> bytes:
-        """Waits for the end of the stream. Returns what is still to be written before the end marker.
-
-        Raises:
-            AdapterError, TransportError, TimedOut: The stream broke.
-        """
-        decoder = self._decoder
-        assert decoder is not None
-        while not (decoder.finished or self.ended):
-            await self._wait()
-        last = b"" if decoder.finished and not self.ended else decoder.close()
-        if self._exchange is not None and not self.ended:
-            self._exchange.release()  # after the end marker the body has nothing more to say
-            self._exchange = None
-        self._tell()
-        return last
 
     async def answer(self) -> Answer:
         """Waits for a whole answer.
@@ -242,7 +242,7 @@ class Relay:
     def close(self) -> None:
         """Ends the attempt, whatever its state, and tells the record what was counted. Idempotent."""
         self._deadlines.discard(self)
-        self._plain = None
+        self._plain = self._commit = None
         if self._link.flow is self:
             self._link.flow = None
         if self._paused_s:
@@ -278,7 +278,10 @@ class Relay:
         self._attempt.status = head.status
         if self._exchange is not None:
             self._attempt.reused = self._exchange.reused  # not so any more after a silent retry
-        self._wake()
+        if self._expected is not None and 200 <= head.status < 300 and head.may_be_stream:
+            self._decoder = self._expected
+        else:
+            self._wake()
 
     def on_body(self, data: bytes) -> None:
         # The usual read of a stream, in one function and on few objects: when chunks are far apart, each object that
@@ -320,6 +323,8 @@ class Relay:
             self._fail(decoder.error)
         elif decoder.finished:
             self._wake()
+        elif self._commit is not None and self._outputs and self.failure is None:
+            self._go_live(self._commit)
         self._let_pass(decoder)
 
     def _let_pass(self, decoder: StreamDecoder) -> None:
@@ -366,7 +371,6 @@ class Relay:
             if self._live:
                 self._record.first_output_s = now_s
             self._gaps.observe_n(0.0, outputs - 1)  # what came in one read came without a gap
-            self._wake()
         self._outputs = outputs
         self.last_s = now_s
 

@@ -55,6 +55,17 @@ class ResponseHead(NamedTuple):
                 return value
         return None
 
+    @property
+    def content_type(self) -> str:
+        """In lower case; "" if there is none."""
+        return (self.get(b"content-type") or b"").decode("latin-1").lower()
+
+    @property
+    def may_be_stream(self) -> bool:
+        """Whether the body is an event stream, or nobody says what it is."""
+        content_type = self.content_type
+        return not content_type or "event-stream" in content_type
+
 
 class Sink(Protocol):
     """Who is told about an exchange."""
