@@ -10,7 +10,6 @@ import asyncio
 import re
 import ssl
 import time
-from collections import deque
 from typing import Any, cast
 
 import httptools
@@ -39,7 +38,7 @@ class NativeUpstream:
         bracketed = f"[{host}]" if ":" in host else host
         usual = 443 if tls else 80
         self._host_header = (bracketed if port == usual else f"{bracketed}:{port}").encode("ascii")
-        self._idle: deque[_Connection] = deque()
+        self._idle: dict[_Connection, None] = {}  # the one used last at the end; any can be taken out at once
         self._open: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -80,7 +79,7 @@ class NativeUpstream:
         """The connection used last, so that those not needed grow old and are closed."""
         oldest_s = time.monotonic() - self._idle_s
         while self._idle:
-            connection = self._idle.pop()
+            connection, _ = self._idle.popitem()
             if connection.idle_since_s >= oldest_s and not connection.closing:
                 return connection
             connection.drop()
@@ -92,7 +91,7 @@ class NativeUpstream:
             connection.drop()
             return
         connection.idle_since_s = time.monotonic()
-        self._idle.append(connection)
+        self._idle[connection] = None
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(self._idle_s, self._close_old)
 
@@ -101,20 +100,21 @@ class NativeUpstream:
 
     def forget(self, connection: _Connection) -> None:
         self._open.discard(connection)
-        if connection.idle_since_s:
-            try:
-                self._idle.remove(connection)
-            except ValueError:
-                return
+        self._idle.pop(connection, None)
 
     def _close_old(self) -> None:
         self._sweep = None
         now_s = time.monotonic()
-        while self._idle and self._idle[0].idle_since_s + self._idle_s <= now_s:
-            self._idle.popleft().drop()
-        if self._idle:
-            wait_s = self._idle[0].idle_since_s + self._idle_s - now_s
-            self._sweep = asyncio.get_running_loop().call_later(wait_s, self._close_old)
+        old = []
+        for connection in self._idle:
+            wait_s = connection.idle_since_s + self._idle_s - now_s
+            if wait_s > 0:
+                self._sweep = asyncio.get_running_loop().call_later(wait_s, self._close_old)
+                break
+            old.append(connection)
+        for connection in old:
+            del self._idle[connection]
+            connection.drop()
 
     # --- connecting
 
