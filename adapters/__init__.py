@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from .llamacpp import LLAMACPP
+from .ollama import OLLAMA
 from .openai_compatible import OpenAiCompatible
 from .sglang import SGLANG
 from .types import Adapter
 from .vllm import VLLM
 
-_ALL: tuple[Adapter, ...] = (OpenAiCompatible(), VLLM, SGLANG, LLAMACPP)
+_ALL: tuple[Adapter, ...] = (OpenAiCompatible(), VLLM, SGLANG, LLAMACPP, OLLAMA)
 
 ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in _ALL}

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import orjson
 
+from .failures import MalformedStream
+
 Json = dict[str, Any]
 
 
@@ -26,13 +28,20 @@ def read_json(payload: bytes) -> Any:
 
 
 def write_json(value: Any, source: bytes) -> bytes:
-    """Writes what was read from ``source`` and changed since; NaN and Infinity come out as they came in."""
+    """Writes what was read from ``source`` and changed since; NaN and Infinity come out as they came in.
+
+    Raises:
+        MalformedStream: It is nested so deeply that it can be read and not written.
+    """
     if b"NaN" not in source and b"Infinity" not in source:  # orjson would write null for them
         try:
             return orjson.dumps(value)
         except TypeError:  # lone surrogates, numbers above 64 bits: half an emoji is no reason to lose an answer
             pass
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
+    try:
+        return json.dumps(value, separators=(",", ":")).encode("ascii")
+    except RecursionError as error:
+        raise MalformedStream("JSON nested too deeply") from error
 
 
 def as_object(value: Any) -> Json | None:

@@ -11,6 +11,7 @@ from .json_values import Json, as_list, as_object, objects, read_json, write_jso
 from .openai_errors import error_in
 from .openai_shape import both_reasoning_names, estimated_usage, finish_reason, read_usage
 from .openai_stream import OpenAiStream
+from .think_tags import begins_with_thinking, split_message
 from .types import BYTES_PER_TOKEN, Answer, MalformedStream, Usage
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
@@ -66,7 +67,10 @@ class WholeAnswer:
                 changed |= _normalise(choice)  # pyright: ignore[reportUnknownArgumentType]
         usage = read_usage(answer.get("usage"))
         if usage is None:
-            completion_tokens = sum(len(_text_of(choice).encode()) for choice in objects(choices)) // BYTES_PER_TOKEN
+            completion_tokens = (
+                sum(len(_text_of(choice).encode("utf-8", "surrogatepass")) for choice in objects(choices))
+                // BYTES_PER_TOKEN
+            )
             usage = Usage(self._prompt_tokens, completion_tokens, estimated=True)
             answer["usage"] = estimated_usage(self._prompt_tokens, completion_tokens)
             changed = True
@@ -215,9 +219,12 @@ def _is_plain(choice: Json) -> bool:
     """Whether a choice holds text only and ended in the usual way, so that it is in shape already."""
     if choice.get("finish_reason") not in _PLAIN_FINISH:
         return False
-    message = choice.get("message")
-    return not isinstance(message, dict) or not (
-        message.get("tool_calls") or message.get("reasoning") or message.get("reasoning_content")  # pyright: ignore[reportUnknownMemberType]
+    message = as_object(choice.get("message"))
+    return message is None or not (
+        message.get("tool_calls")
+        or message.get("reasoning")
+        or message.get("reasoning_content")
+        or begins_with_thinking(message.get("content"))
     )
 
 
@@ -225,7 +232,8 @@ def _normalise(choice: Json) -> bool:
     message = as_object(choice.get("message"))
     if message is None:
         return finish_reason(choice, saw_tool_calls=False)
-    changed = both_reasoning_names(message)
+    changed = split_message(message)
+    changed |= both_reasoning_names(message)
     return finish_reason(choice, saw_tool_calls=bool(message.get("tool_calls"))) or changed
 
 

@@ -33,6 +33,7 @@ class OpenAiCompatible:
     name: str = "openai"
     idle_s: float = 4.0
     health_path: str = "/v1/models"
+    stream_type: str = "event-stream"
     strip_nulls: bool = False
     stream_always: bool = False
     usage_per_choice: bool = False

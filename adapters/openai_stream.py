@@ -26,6 +26,7 @@ from .openai_shape import (
     public_usage,
     read_usage,
 )
+from .think_tags import ThinkTags, split_delta
 from .types import AdapterError, MalformedStream, PlainChunk, TruncatedStream, Usage
 
 # A chunk without choices that holds nothing else is not for clients.
@@ -61,6 +62,7 @@ class OpenAiStream:
         "_sends_done",
         "_shape",
         "_template",
+        "_thinking",
         "_tools",
         "_usage",
         "_usage_per_choice",
@@ -102,6 +104,7 @@ class OpenAiStream:
         self._rename: tuple[bytes, bytes] | None = None
         self._finish: dict[int, str | None] = {}
         self._tools: dict[int, ToolCalls] = {}
+        self._thinking: dict[int, ThinkTags] = {}
         self._usage: Json | None = None
         self._shape: Json = {}  # id, object, created of the last chunk, for a usage chunk of our own
         self._done = False
@@ -192,13 +195,13 @@ class OpenAiStream:
     def _read(self, frames: list[bytes]) -> bytes:
         out: list[bytes] = []
         for payload in frames:
-            if payload == b"[DONE]" or payload.strip() == b"[DONE]":
-                out.append(self._end())
-            else:
-                try:
+            try:
+                if payload == b"[DONE]" or payload.strip() == b"[DONE]":
+                    out.append(self._end())
+                else:
                     out.append(self._chunk(payload))
-                except AdapterError as error:
-                    self.error = error
+            except AdapterError as error:
+                self.error = error
             if self._done or self.error is not None:
                 self._template = self.plain = None  # nothing more is wanted, plain or not
                 break
@@ -224,9 +227,9 @@ class OpenAiStream:
             return b""  # clients that look at choices[0] fail on an empty list (RW-03)
         output = False
         for choice in objects(choices):
-            output |= has_output(choice)
             if self._take_choice(choice):
                 changed = "rewritten"
+            output |= has_output(choice)
         self.outputs += output
         self._shape = fields
         renamed = fields.get("model") not in (None, self.model)
@@ -274,7 +277,12 @@ class OpenAiStream:
         index = index if isinstance(index, int) else 0
         changed = False
         if (delta := as_object(choice.get("delta"))) is not None:
-            changed = both_reasoning_names(delta)
+            tags = self._thinking.get(index)
+            if tags is None:
+                tags = self._thinking[index] = ThinkTags()
+            if not tags.done:
+                changed = split_delta(tags, delta, last=bool(choice.get("finish_reason")))
+            changed |= both_reasoning_names(delta)
             if calls := objects(delta.get("tool_calls")):
                 changed |= self._tools.setdefault(index, ToolCalls()).repair(calls)
         changed |= finish_reason(choice, saw_tool_calls=bool(self._tools.get(index)))

@@ -11,45 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
+from .failures import AdapterError as AdapterError
+from .failures import EngineFailed as EngineFailed
+from .failures import MalformedStream as MalformedStream
+from .failures import TruncatedStream as TruncatedStream
 from .json_values import as_object
 
 # No tokeniser on the hot path: what stands in for one where an engine reports no counts.
 BYTES_PER_TOKEN = 4
 
 Operation = Literal["chat", "text_completion", "embeddings", "other"]
-
-
-class AdapterError(Exception):
-    """The engine broke its contract. The message is safe to show to a client."""
-
-
-class MalformedStream(AdapterError):
-    """Bytes that are no frame of this dialect."""
-
-
-class TruncatedStream(AdapterError):
-    """The body ended before the engine said that the answer was finished."""
-
-
-class EngineFailed(AdapterError):
-    """The engine reported an error: as an HTTP status, or inside a 200.
-
-    Attributes:
-        status: HTTP status the engine meant, 400 to 599.
-        type: The engine's own error type, or None.
-        code: The engine's own error code as text, or None.
-        param: The request field it complained of, or None.
-    """
-
-    def __init__(
-        self, status: int, message: str, *, type: str | None = None, code: str | None = None, param: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.type = type
-        self.code = code
-        self.param = param
 
 
 class Usage(NamedTuple):
@@ -60,6 +31,22 @@ class Usage(NamedTuple):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
     estimated: bool = False
+
+
+class EngineTimings(NamedTuple):
+    """Where an engine says that the time of one answer went; None where it does not say.
+
+    Attributes:
+        queue_s: Waiting for its turn; an upper bound where it is what the engine's other durations leave over.
+        load_s: Loading the model; near 0 if it was loaded.
+        prefill_s: Reading the prompt.
+        decode_s: Making the answer's tokens.
+    """
+
+    queue_s: float | None = None
+    load_s: float | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
 
 
 class GatewayRequest(NamedTuple):
@@ -230,6 +217,11 @@ class Adapter(Protocol):
     @property
     def health_path(self) -> str:
         """A cheap path that answers 200 while the engine can serve."""
+        ...
+
+    @property
+    def stream_type(self) -> str:
+        """The content type of its streams, as far as it tells them from other answers: ``event-stream``, ``ndjson``."""
         ...
 
     def encode(self, request: GatewayRequest, model: str | None) -> UpstreamRequest:

@@ -171,7 +171,7 @@ class Proxy:
     ) -> None:
         record, link = call.record, call.link
         commit = partial(self._commit, call, relay, dropped, attempt)
-        last = await relay.stream(adapter.stream_decoder(call.request), commit)
+        last = await relay.stream(adapter.stream_decoder(call.request), adapter.stream_type, commit)
         if last is None:
             await self._read_no_stream(call.request, relay, adapter)
         now_s = perf_counter()

@@ -60,6 +60,7 @@ class Relay:
         "_decoder",
         "_exchange",
         "_expected",
+        "_expected_type",
         "_gap_counts",
         "_gap_sum_s",
         "_gaps",
@@ -114,6 +115,7 @@ class Relay:
         self._exchange: Exchange | None = None
         self._commit: Callable[[], None] | None = None
         self._expected: StreamDecoder | None = None
+        self._expected_type = ""
         self._decoder: StreamDecoder | None = None
         self._reader: AnswerReader | None = None
         self._stream = False
@@ -153,11 +155,12 @@ class Relay:
             await self._wait()
         return self.head
 
-    async def stream(self, decoder: StreamDecoder, commit: Callable[[], None]) -> bytes | None:
+    async def stream(self, decoder: StreamDecoder, content_type: str, commit: Callable[[], None]) -> bytes | None:
         """Relays a stream to its end.
 
         Args:
             decoder: Of the engine's stream.
+            content_type: How that engine's streams are told from other answers.
             commit: Sends the client's head. Called once, with the first output or at the end of an answer without any.
 
         Returns:
@@ -166,7 +169,7 @@ class Relay:
         Raises:
             AdapterError, TransportError, TimedOut: The stream broke, or (not committed) never began.
         """
-        self._expected, self._commit = decoder, commit
+        self._expected, self._expected_type, self._commit = decoder, content_type, commit
         while not (decoder.finished or self.ended):
             if self.head is not None and self._decoder is None:
                 self._expected = self._commit = None
@@ -278,7 +281,7 @@ class Relay:
         self._attempt.status = head.status
         if self._exchange is not None:
             self._attempt.reused = self._exchange.reused  # not so any more after a silent retry
-        if self._expected is not None and 200 <= head.status < 300 and head.may_be_stream:
+        if self._expected is not None and 200 <= head.status < 300 and head.may_be(self._expected_type):
             self._decoder = self._expected
         else:
             self._wake()

@@ -18,7 +18,7 @@ KEYS: Final = frozenset(
     }
 )
 
-_ENGINES: Final = frozenset({"lightllm", "ollama", "tgi"})
+_ENGINES: Final = frozenset({"lightllm", "tgi"})
 
 
 def instead_of(path: tuple[str, ...], value: str) -> str | None:

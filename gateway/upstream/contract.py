@@ -60,11 +60,10 @@ class ResponseHead(NamedTuple):
         """In lower case; "" if there is none."""
         return (self.get(b"content-type") or b"").decode("latin-1").lower()
 
-    @property
-    def may_be_stream(self) -> bool:
-        """Whether the body is an event stream, or nobody says what it is."""
-        content_type = self.content_type
-        return not content_type or "event-stream" in content_type
+    def may_be(self, content_type: str) -> bool:
+        """Whether the body is of this type, or nobody says what it is."""
+        said = self.content_type
+        return not said or content_type in said
 
 
 class Sink(Protocol):

@@ -105,7 +105,7 @@ class NativeUpstream:
     def _close_old(self) -> None:
         self._sweep = None
         now_s = time.monotonic()
-        old = []
+        old: list[_Connection] = []
         for connection in self._idle:
             wait_s = connection.idle_since_s + self._idle_s - now_s
             if wait_s > 0:

@@ -112,16 +112,23 @@ def test_json_of_any_shape_raises_only_adapter_errors(name: str, seed: int) -> N
         assert error.message
 
 
-@pytest.mark.parametrize("depth", [300, 100_000])
+@pytest.mark.parametrize("depth", [300, 980, 1000, 1010, 1020, 100_000])
 def test_json_nested_deeply_raises_only_adapter_errors(depth: int) -> None:
     nested = b"[" * depth + b"]" * depth
     chunk = b'{"model":"m","usage":{},"choices":[{"index":0,"delta":{"content":"x","deep":%b}}]}' % nested
     for adapter in ADAPTERS.values():
         decoder = adapter.stream_decoder(request_for("chat", stream=True))
         with suppress(AdapterError):
-            decoder.feed(b"data: " + chunk + b"\n\n")
+            decoder.feed(b"data: " + chunk + b"\n\ndata: [DONE]\n\n")
+            decoder.close()
         reader = adapter.answer_reader(request_for("chat", stream=False), "application/json", streamed=False)
         reader.feed(chunk)
         with suppress(AdapterError):
             reader.close()
         assert adapter.read_error(500, chunk).status == 500
+
+
+def test_half_an_emoji_in_an_answer_without_usage_is_counted() -> None:
+    reader = ADAPTERS["openai"].answer_reader(request_for("chat", stream=False), "application/json", streamed=False)
+    reader.feed(b'{"choices": [{"index": 0, "message": {"content": "\\ud83d"}, "finish_reason": "stop"}]}')
+    assert reader.close().usage is not None

@@ -129,7 +129,7 @@ pools:
         "weir.yaml:2: stream.keepalive: needs a unit, for example 2s",
         'weir.yaml:5: pools.m.timeout: unknown key, did you mean "timeouts"?',
         "weir.yaml:7: pools.m.endpoints[0].url: is missing",
-        "weir.yaml:7: pools.m.endpoints[0].engine: must be auto or openai or vllm or sglang or llamacpp, "
+        "weir.yaml:7: pools.m.endpoints[0].engine: must be auto or openai or vllm or sglang or llamacpp or ollama, "
         'did you mean "vllm"?',
         "weir.yaml:8: pools.m.endpoints[1].url: is no URL with a valid host and port: write http://HOST:PORT",
         'weir.yaml:9: pools.m.aliases[0]: "n" already names the pool "n": use another alias',
@@ -185,7 +185,7 @@ def test_another_routing_policy_is_not_supported_yet(policy: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("engine", ["tgi", "ollama", "lightllm"])
+@pytest.mark.parametrize("engine", ["tgi", "lightllm"])
 def test_an_engine_to_come_is_not_supported_yet_and_has_a_way_round(engine: str) -> None:
     assert endpoint_mistake(f"engine: {engine}") == (
         f"pools.m.endpoints[0].engine: {engine} is not supported yet: "

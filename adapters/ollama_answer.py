@@ -1,0 +1,151 @@
+"""Whole answers of Ollama, streamed or not, in OpenAI's shape."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from base64 import b64encode
+from typing import Any
+
+from .framing import NdjsonFramer
+from .json_values import Json, as_list, as_object, read_json, write_json
+from .ollama_errors import unwrapped
+from .ollama_lines import AnswerLines, Piece, completion_logprobs, usage_json
+from .ollama_stream import envelope
+from .openai_answer import MAX_ANSWER_BYTES
+from .openai_errors import error_in
+from .openai_shape import both_reasoning_names, read_usage
+from .types import (
+    BYTES_PER_TOKEN,
+    Answer,
+    EngineTimings,
+    GatewayRequest,
+    MalformedStream,
+    TruncatedStream,
+    Usage,
+)
+
+
+class OllamaAnswer:
+    """An answer of ``/api/chat`` or ``/api/generate``; implements ``types.AnswerReader``.
+
+    Attributes:
+        outputs: Lines with output so far.
+    """
+
+    def __init__(self, request: GatewayRequest) -> None:
+        self.outputs = 0
+        self._chat = request.operation == "chat"
+        self._envelope = envelope(request, chunk=False)
+        self._framer = NdjsonFramer(MAX_ANSWER_BYTES)
+        self._lines = AnswerLines(request)
+        self._size_bytes = 0
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._calls: list[Json] = []
+        self._logprobs: list[Json] = []
+
+    @property
+    def timings(self) -> EngineTimings | None:
+        """Where the engine says its time went, once it has finished."""
+        return self._lines.timings
+
+    def feed(self, data: bytes) -> None:
+        self._size_bytes += len(data)
+        if self._size_bytes > MAX_ANSWER_BYTES:
+            raise MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
+        self._read(self._framer.feed(data))
+
+    def close(self) -> Answer:
+        if self._lines.finish is None:
+            self._read(self._framer.close())
+        if self._lines.finish is None:
+            raise TruncatedStream("the engine's answer ended before it was finished")
+        text, thinking = "".join(self._text), "".join(self._thinking)
+        told_bytes = len(f"{thinking}{text}".encode("utf-8", "surrogatepass"))
+        usage = self._lines.tokens(max(self.outputs, told_bytes // BYTES_PER_TOKEN))
+        choice: Json = {"index": 0, **self._told(text, thinking), "finish_reason": self._lines.finish}
+        answer = {**self._envelope, "choices": [choice], "usage": usage_json(usage)}
+        return Answer(write_json(answer, b""), usage, 1)
+
+    def _read(self, lines: list[bytes]) -> None:
+        for line in lines:
+            if self._lines.finish is not None:
+                return
+            self._add(self._lines.read(line))
+
+    def _add(self, piece: Piece) -> None:
+        self.outputs += bool(piece.text or piece.thinking or piece.calls)
+        if piece.text:
+            self._text.append(piece.text)
+        if piece.thinking:
+            self._thinking.append(piece.thinking)
+        self._calls += piece.calls
+        self._logprobs += piece.logprobs
+
+    def _told(self, text: str, thinking: str) -> Json:
+        reasoning: Json = {"reasoning": thinking} if thinking else {}
+        both_reasoning_names(reasoning)
+        logprobs = self._logprobs
+        if not self._chat:
+            return {"text": text, **reasoning, "logprobs": completion_logprobs(logprobs, 0) if logprobs else None}
+        message: Json = {"role": "assistant", "content": None if self._calls and not text else text, **reasoning}
+        if self._calls:
+            message["tool_calls"] = [
+                {key: value for key, value in call.items() if key != "index"} for call in self._calls
+            ]
+        return {"message": message, "logprobs": {"content": logprobs} if logprobs else None}
+
+
+class OllamaEmbeddings:
+    """An answer of ``/api/embed``: ``{"embeddings": [[...], ...], "prompt_eval_count"}``."""
+
+    outputs = 0
+
+    def __init__(self, request: GatewayRequest) -> None:
+        self._model = request.model
+        self._base64 = request.body.get("encoding_format") == "base64"
+        self._prompt_estimate = len(request.raw) // BYTES_PER_TOKEN
+        self._body = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        if len(self._body) + len(data) > MAX_ANSWER_BYTES:
+            raise MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
+        self._body += data
+
+    def close(self) -> Answer:
+        try:
+            fields = as_object(read_json(bytes(self._body)))
+        except ValueError as error:
+            raise MalformedStream("the engine's answer is not JSON") from error
+        if fields is None:
+            raise MalformedStream("the engine's answer is not a JSON object")
+        if (failed := error_in(fields)) is not None:
+            raise unwrapped(failed)
+        vectors = as_list(fields.get("embeddings"))
+        if vectors is None:
+            raise MalformedStream("the engine's answer has no embeddings")
+        data = [
+            {"object": "embedding", "index": at, "embedding": self._encoded(vector)}
+            for at, vector in enumerate(vectors)
+        ]
+        usage = read_usage({"prompt_tokens": fields.get("prompt_eval_count")})
+        told = usage or Usage(self._prompt_estimate, 0, estimated=True)
+        counts = usage_json(told)
+        del counts["completion_tokens"]  # nothing is completed
+        answer: Json = {"object": "list", "data": data, "model": self._model, "usage": counts}
+        return Answer(write_json(answer, bytes(self._body)), told, 1)
+
+    def _encoded(self, vector: Any) -> Any:
+        numbers = as_list(vector)
+        if numbers is None:
+            raise MalformedStream("the engine's answer holds an embedding that is no list")
+        try:
+            packed = array("f", numbers)
+        except (TypeError, OverflowError) as error:
+            raise MalformedStream("the engine's answer holds an embedding that is not of numbers") from error
+        if not self._base64:
+            return numbers
+        if sys.byteorder == "big":
+            packed.byteswap()
+        return b64encode(packed.tobytes()).decode("ascii")
