@@ -1,16 +1,20 @@
-"""``weir check``: every mistake of a configuration file, or what it would serve."""
+"""``weir check``: every mistake of a configuration file, or what it would serve; and which engines answer."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+from collections.abc import Sequence
 
 from gateway.config import Config
 from gateway.config.file import load
 from gateway.config.problems import ConfigError
 from gateway.config.schema import config_schema
+from gateway.endpoint_check import Finding, check_endpoints
 
 DEFAULT_FILE = "weir.yaml"
+MODELS_SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,10 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-c", "--config", default=DEFAULT_FILE, metavar="FILE", help=f"the file (default: {DEFAULT_FILE})"
     )
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of the file and read no file")
+    parser.add_argument(
+        "--probe", action="store_true", help="connect to every endpoint and print which engine answers there"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns the exit code: 0 when the file can be used, 1 when it has mistakes."""
+    """Returns the exit code: 0 when the file can be used, 1 when it has mistakes or ``--probe`` found some."""
     if args.schema:
         print(json.dumps(config_schema(), indent=2, ensure_ascii=False))
         return 0
@@ -33,15 +40,42 @@ def run(args: argparse.Namespace) -> int:
         print(f"{count} {'mistake' if count == 1 else 'mistakes'}; every key is in docs/configuration.md")
         return 1
     print(f"{args.config} is valid. It would serve on http://{config.listen}:\n")
-    print("\n".join(_table(config)))
-    return 0
+    print("\n".join(_table(_served(config))))
+    return _probe(config) if args.probe else 0
 
 
-def _table(config: Config) -> list[str]:
-    rows = [("MODEL", "ALIASES", "ENDPOINT", "ENGINE", "URL", "ENGINE'S MODEL")]
+def _probe(config: Config) -> int:
+    findings = asyncio.run(check_endpoints(config))
+    print("\nWhat answers:\n")
+    print("\n".join(_table(_found(findings))))
+    problems = [finding.problem for finding in findings if finding.problem]
+    if problems:
+        print("\n" + "\n".join(problems))
+        print(f"{len(problems)} {'problem' if len(problems) == 1 else 'problems'}")
+    return 1 if problems else 0
+
+
+def _found(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("ENDPOINT", "URL", "ENGINE", "VERSION", "MODELS")]
+    for finding in findings:
+        models = [*finding.models[:MODELS_SHOWN]]
+        if len(finding.models) > MODELS_SHOWN:
+            models.append(f"and {len(finding.models) - MODELS_SHOWN} more")
+        rows.append(
+            (finding.endpoint_id, finding.url, finding.engine or "-", finding.version or "-", ", ".join(models) or "-")
+        )
+    return rows
+
+
+def _served(config: Config) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("MODEL", "ALIASES", "ENDPOINT", "ENGINE", "URL", "ENGINE'S MODEL")]
     for name, pool in config.pools.items():
         for index, endpoint in enumerate(pool.endpoints):
             model, aliases = (name, ", ".join(pool.aliases) or "-") if index == 0 else ("", "")
             rows.append((model, aliases, endpoint.id, endpoint.engine, endpoint.url, endpoint.model or name))
+    return rows
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

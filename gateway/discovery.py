@@ -8,9 +8,11 @@ import sys
 
 import httpx2
 
+from adapters import ADAPTERS
+
 from .config import Config, EndpointConfig, PoolConfig
 from .config.values import model_name
-from .engine_detection import Recognised, recognise
+from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
 from .printable import printable
 
 log = logging.getLogger("weir.discovery")
@@ -19,7 +21,7 @@ log = logging.getLogger("weir.discovery")
 # LMDeploy 23333, and what people take when the first is in use.
 PORTS = (8000, 8001, 8002, 8080, 8081, 8082, 30000, 30001, 3000, 11434, 8088, 1234, 23333)
 PROBE_S = 1.0
-LOOK_S = 5 * PROBE_S  # one port: four requests to recognise it, one for its models
+LOOK_S = MOST_QUESTIONS * PROBE_S  # one port
 VERSION_CHARS = 64
 
 
@@ -34,11 +36,14 @@ async def discover(listen: str) -> Config:
     async with httpx2.AsyncClient(trust_env=False) as client:
         found = await asyncio.gather(*(_look(client, url) for url in urls))
     pools: dict[str, list[EndpointConfig]] = {}
-    for url, engine, models in (item for item in found if item is not None):
+    for url, engine in (item for item in found if item is not None):
         name = f"{engine.engine} {printable(engine.version, VERSION_CHARS)}".strip()
+        models = [model for model in engine.models if _servable(model)]
         print(f"found {name} on {url}: {', '.join(models) or 'no models'}", file=sys.stderr)
+        dialect = engine.engine if engine.engine in ADAPTERS else "openai"
         for model in models:
-            pools.setdefault(model, []).append(EndpointConfig(url=url, engine=engine.engine, model=model))
+            fields = {"url": url, "engine": dialect, "model": model}
+            pools.setdefault(model, []).append(EndpointConfig.model_validate(fields))
     if not pools:
         ports = ", ".join(str(port) for port in PORTS)
         raise SystemExit(
@@ -51,22 +56,19 @@ async def discover(listen: str) -> Config:
     )
 
 
-async def _look(client: httpx2.AsyncClient, url: str) -> tuple[str, Recognised, list[str]] | None:
+async def _look(client: httpx2.AsyncClient, url: str) -> tuple[str, Recognised] | None:
     try:
         async with asyncio.timeout(LOOK_S):
-            engine = await recognise(client, url, PROBE_S)
-            if engine is None:
-                return None
-            listed = (await client.get(f"{url}/v1/models", timeout=PROBE_S)).json()
-            return url, engine, [name for entry in listed["data"] if (name := _servable(entry["id"])) is not None]
+            engine = await recognise(Questioner(client, lambda path: (url + path, ()), PROBE_S))
+            return (url, engine) if engine is not None else None
     except Exception as error:  # anything may listen on such a port, and answer anything
         log.debug("%s is no engine: %s", url, type(error).__name__)
         return None
 
 
-def _servable(name: object) -> str | None:
-    """Returns the name of a model, or None for one that no pool can have."""
+def _servable(name: str) -> bool:
+    """Whether a pool can have the name of this model."""
     try:
-        return model_name(name) if isinstance(name, str) else None
+        return bool(model_name(name))
     except ValueError:
-        return None
+        return False

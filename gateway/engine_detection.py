@@ -1,62 +1,186 @@
-"""Which engine answers at a base URL, and in which version: told from what it says of itself."""
+"""Which engine answers at a base URL, in which version, and with which models: told from what it says of itself.
+
+| engine | sign | version |
+| --- | --- | --- |
+| vLLM, TensorRT-LLM | ``owned_by`` in the model list | /version |
+| SGLang | ``owned_by`` | /server_info, in older releases /get_server_info |
+| llama.cpp | its Server header, also while the model loads, or ``owned_by`` | /props |
+| LightLLM, LMDeploy | ``owned_by``; a LightLLM without a model list has /token_load | not told |
+| TGI | /info with the limits of its batches | /info |
+| Ollama | says so in words at / | /api/version |
+
+Whoever else lists models speaks OpenAI's dialect.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import httpx2
 
-from .config import Engine
+from adapters.capabilities import EngineName
+from adapters.json_values import Json, as_list, as_object, objects, read_json
+
+ANSWER_BYTES = 262_144
+"""The most that is read of an answer; a longer one counts as an answer that says nothing."""
+MOST_QUESTIONS = 4
+"""The most that ``recognise`` asks, one after the other."""
+_NAME_CHARS = 256
+_VERSION_CHARS = 64
+
+_OWNERS: dict[object, EngineName] = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "llamacpp": "llamacpp",
+    "lightllm": "lightllm",
+    "lmdeploy": "lmdeploy",
+    "tensorrt_llm": "trtllm",
+}
+_VERSIONS: dict[EngineName, tuple[tuple[str, str], ...]] = {
+    "vllm": (("/version", "version"),),
+    "trtllm": (("/version", "version"),),
+    "sglang": (("/server_info", "version"), ("/get_server_info", "version")),
+    "llamacpp": (("/props", "build_info"),),
+    "ollama": (("/api/version", "version"),),
+}
+"""Where the version stands: path and key."""
 
 
 class Recognised(NamedTuple):
-    """An engine's name, as in ``adapters.ADAPTERS``, and its version or ""."""
+    """What answers at a URL.
 
-    engine: Engine
-    version: str
-
-
-async def recognise(client: httpx2.AsyncClient, base_url: str, timeout_s: float) -> Recognised | None:
-    """Returns the engine at ``base_url`` (without ``/v1``), or None if nothing answers there.
-
-    llama.cpp names itself in its Server header and in /props, SGLang has /model_info, vLLM says ``owned_by: vllm``
-    in its model list and has /version. Whoever else lists models speaks OpenAI's dialect.
+    Attributes:
+        engine: Its name.
+        version: As it tells it, or "".
+        models: The names in its model list, in its order.
     """
 
-    async def get(path: str) -> tuple[httpx2.Headers, Any] | None:
+    engine: EngineName
+    version: str = ""
+    models: tuple[str, ...] = ()
+
+    @property
+    def certain(self) -> bool:
+        """Whether the engine named itself; any server may turn out to speak OpenAI's dialect."""
+        return self.engine != "openai"
+
+    def contradicts(self, configured: str) -> bool:
+        """Whether the configured engine is certainly wrong; ``auto`` and ``openai`` (any server) never are."""
+        return self.certain and configured not in ("auto", "openai", self.engine)
+
+
+class Reply(NamedTuple):
+    """One answer.
+
+    Attributes:
+        status: HTTP status.
+        server: The Server header, or "".
+        body: All of it; b"" if it is longer than ``ANSWER_BYTES``.
+        too_long: It is.
+    """
+
+    status: int
+    server: str
+    body: bytes
+    too_long: bool = False
+
+    @property
+    def fields(self) -> Json:
+        """The JSON object of a 200; empty if it is none."""
         try:
-            response = await client.get(base_url + path, timeout=timeout_s)
-        except httpx2.HTTPError:
-            return None
-        try:
-            return (response.headers, response.json()) if response.status_code == 200 else None
+            return (as_object(read_json(self.body)) or {}) if self.status == 200 else {}
         except ValueError:
-            return (response.headers, None)
+            return {}
 
-    models = await get("/v1/models")
-    if models is None:
+
+class Questioner:
+    """Asks one server, each question bounded in time and each answer in size.
+
+    Args:
+        client: Carries the requests.
+        question: From a path, as ``/version``, to the URL and headers that ask for it.
+        timeout_s: For each whole answer.
+    """
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        question: Callable[[str], tuple[str, Sequence[tuple[bytes, bytes]]]],
+        timeout_s: float,
+    ) -> None:
+        self._client = client
+        self._question = question
+        self._timeout_s = timeout_s
+
+    async def ask(self, path: str) -> Reply | None:
+        """Returns what is answered, or None if nothing is, or not in time."""
+        url, headers = self._question(path)
+        # Uncompressed, so that a small answer does not become a large one; and no connection that the engine may be
+        # closing already is used for the next question
+        asked = [*headers, (b"accept-encoding", b"identity"), (b"connection", b"close")]
+        try:
+            # The client's own timeouts are for each read: bytes that drip in would hold it for ever
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._client.stream("GET", url, headers=asked, timeout=None) as response,
+            ):
+                server = response.headers.get("server", "")
+                body = bytearray()
+                async for data in response.aiter_raw():
+                    body += data
+                    if len(body) > ANSWER_BYTES:
+                        return Reply(response.status_code, server, b"", too_long=True)
+                return Reply(response.status_code, server, bytes(body))
+        except (TimeoutError, httpx2.HTTPError):
+            return None
+
+
+async def recognise(questioner: Questioner) -> Recognised | None:
+    """Returns the engine that answers; None if nothing does, nothing that lists models, or not every question in time.
+
+    An engine that was too busy for a question would be taken for another one, so it is to be asked again.
+    """
+    listed = await questioner.ask("/v1/models")
+    if listed is None:
         return None
-    headers, listed = models
-    if "llama.cpp" in headers.get("server", ""):
-        props = await get("/props")
-        return Recognised("llamacpp", _text(props, "build_info"))
-    if _owned_by(listed) == "vllm":
-        return Recognised("vllm", _text(await get("/version"), "version"))
-    if await get("/model_info") is not None:
-        return Recognised("sglang", _text(await get("/server_info"), "version"))
-    return Recognised("openai", "")
-
-
-def _text(answer: tuple[httpx2.Headers, Any] | None, key: str) -> str:
-    if answer is None or not isinstance(answer[1], dict):
-        return ""
-    value = answer[1].get(key)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return value[:64] if isinstance(value, str) else ""
-
-
-def _owned_by(listed: Any) -> str | None:
-    try:
-        owner: object = listed["data"][0]["owned_by"]
-    except (KeyError, IndexError, TypeError):
+    cards = as_list(listed.fields.get("data"))
+    models = tuple([name[:_NAME_CHARS] for card in objects(cards) if isinstance(name := card.get("id"), str)])
+    engine = _named_by(listed.server, objects(cards))
+    if engine is not None:
+        return Recognised(engine, await _version(questioner, engine), models)
+    info = await questioner.ask("/info")
+    if info is None:
         return None
-    return owner if isinstance(owner, str) else None
+    if isinstance(info.fields.get("max_total_tokens"), int):
+        return Recognised("tgi", _text(info.fields, "version"), models)
+    root = await questioner.ask("/")
+    if root is None:
+        return None
+    if root.body.startswith(b"Ollama is running"):
+        return Recognised("ollama", await _version(questioner, "ollama"), models)
+    if cards is not None or listed.too_long:
+        return Recognised("openai", "", models)
+    load = await questioner.ask("/token_load") if listed.status == 404 else None
+    return Recognised("lightllm") if load is not None and "dynamic_max_load" in load.fields else None
+
+
+def _named_by(server: str, cards: list[Json]) -> EngineName | None:
+    if "llama.cpp" in server:
+        return "llamacpp"
+    owner: Any = cards[0].get("owned_by") if cards else None
+    return _OWNERS.get(owner) if isinstance(owner, str) else None
+
+
+async def _version(questioner: Questioner, engine: EngineName) -> str:
+    for path, key in _VERSIONS.get(engine, ()):
+        reply = await questioner.ask(path)
+        if reply is not None and (version := _text(reply.fields, key)):
+            return version
+    return ""
+
+
+def _text(fields: Json, key: str) -> str:
+    value = fields.get(key)
+    return value[:_VERSION_CHARS] if isinstance(value, str) else ""

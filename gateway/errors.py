@@ -120,6 +120,16 @@ class EngineRefused(GatewayError):
     error_type = None
 
 
+class NoCapable(GatewayError):
+    """No endpoint of the pool, healthy or not, has an engine that can do what the request asks for."""
+
+    status = 400
+    code = "unsupported_parameter"
+    stage = "route"
+    outcome = "client_error"
+    error_type = None
+
+
 class NoEndpoint(GatewayError):
     """No endpoint of the pool takes traffic, or none is left to try."""
 

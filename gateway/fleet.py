@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from adapters import ADAPTERS
-from adapters.types import Adapter
+from adapters.capabilities import Capabilities, capabilities, unsupported
+from adapters.types import Adapter, EngineFailed, GatewayRequest
 from policies import health
 from policies.health import HealthRules, HealthState
 from policies.retry import RetryBudget
@@ -50,8 +51,10 @@ class Endpoint:
     """One engine process at one base URL.
 
     Attributes:
-        adapter: Its dialect; replaced when an ``auto`` endpoint has been recognised.
+        adapter: Its dialect: the configured engine's, until another one has been recognised there.
         engine_version: As the engine told it, or "".
+        capabilities: What that engine can do in that version.
+        recognised: Whether it has been asked which engine it is since it last came to life.
         lease: Counts the requests of ours that are open there.
         health: What is known of its health.
         origin: Scheme, host and port of its URL.
@@ -63,8 +66,9 @@ class Endpoint:
         self.config = config
         self.id = config.id
         self.adapter: Adapter = ADAPTERS.get(config.engine, ADAPTERS["openai"])
-        self.recognised = config.engine != "auto"
         self.engine_version = ""
+        self.capabilities = capabilities(self.adapter.name)
+        self.recognised = False
         self.lease = Lease()
         self.health = HealthState()
         self.told: set[str] = set()
@@ -83,6 +87,17 @@ class Endpoint:
     @property
     def healthy(self) -> bool:
         return self.health.ejected_until_s is None
+
+    def speak(self, adapter: Adapter, version: str) -> None:
+        """From now on requests are written for this engine; ``version`` may be ""."""
+        self.adapter = adapter
+        self.engine_version = version
+        self.capabilities = capabilities(adapter.name, version)
+
+    def question(self, path: str) -> tuple[str, Sequence[tuple[bytes, bytes]]]:
+        """Returns the URL and the headers of a GET that Weir makes for itself."""
+        wire = self.wire("GET", path, b"", ())
+        return self.origin + wire.target, wire.headers
 
     def wire(self, method: str, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> WireRequest:
         """Returns the request for this endpoint: its base path, its own headers, our credential."""
@@ -115,12 +130,21 @@ class Pool:
             tuple(
                 [
                     EndpointSnapshot(
-                        e.id, "healthy" if e.health.ejected_until_s is None else "ejected", e.lease.in_flight
+                        e.id,
+                        "healthy" if e.health.ejected_until_s is None else "ejected",
+                        e.lease.in_flight,
+                        e.capabilities,
                     )
                     for e in self._all
                 ]
             ),
         )
+
+    def refusal(self, request: GatewayRequest, needed: Capabilities) -> EngineFailed | None:
+        """Returns why no endpoint can do what the request needs, healthy or not; None if one can."""
+        nearest = min(self._all, key=lambda endpoint: len(needed - endpoint.capabilities))
+        missing = needed - nearest.capabilities
+        return unsupported(nearest.adapter.name, missing, request) if missing else None
 
     @property
     def ready(self) -> bool:

@@ -56,14 +56,15 @@ class OpsApi:
         return Response(self._metrics.render(), headers={"content-type": CONTENT_TYPE})
 
     async def models(self, request: Request) -> Response:
-        return _json({"object": "list", "data": [self._model(name) for name in self._fleet.models]})
+        named = [(name, self._fleet.pool_of(name)) for name in self._fleet.models]
+        return _json({"object": "list", "data": [self._model(name, pool) for name, pool in named if pool is not None]})
 
     async def model(self, request: Request) -> Response:
         """``/v1/models/{id}``: ids hold slashes and colons, raw or percent-encoded."""
         path: str = request.path_params["model"]
         for name in (path, unquote(path)):  # some clients encode twice
-            if self._fleet.pool_of(name) is not None:
-                return _json(self._model(name))
+            if (pool := self._fleet.pool_of(name)) is not None:
+                return _json(self._model(name, pool))
         return failed(self._unknown_model(path), request)
 
     async def endpoints(self, request: Request) -> Response:
@@ -72,8 +73,13 @@ class OpsApi:
             return refused
         return _json([_endpoint(pool, e) for pool in self._fleet.pools.values() for e in pool.endpoints.values()])
 
-    def _model(self, name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": self._created_unix_s, "owned_by": "weir"}
+    def _model(self, name: str, pool: Pool) -> dict[str, Any]:
+        endpoints = pool.endpoints.values()
+        weir = {
+            "capabilities": sorted(set[str]().union(*(endpoint.capabilities for endpoint in endpoints))),
+            "engines": sorted({endpoint.adapter.name for endpoint in endpoints}),
+        }
+        return {"id": name, "object": "model", "created": self._created_unix_s, "owned_by": "weir", "weir": weir}
 
     def _refused(self, request: Request) -> Response | None:
         """``/weir/*`` takes the admin token; without one, calls from this machine only."""

@@ -11,14 +11,12 @@ import httpx2
 
 from adapters import ADAPTERS
 
-from .engine_detection import recognise
+from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
 from .fleet import Endpoint, Fleet, Pool
 from .printable import printable
 
 log = logging.getLogger("weir.probes")
 
-RECOGNITION_REQUESTS = 4
-"""The most that ``recognise`` makes, one after the other; each may take as long as a probe."""
 VERSION_CHARS = 64
 
 
@@ -55,7 +53,9 @@ class Probes:
                 self._unforeseen(endpoint, fault)
                 failure = f"probe failed: {type(fault).__name__}"
             pool.probed(endpoint, failure)
-            if failure is None and not endpoint.recognised:
+            if failure is not None:
+                endpoint.recognised = False  # what comes back may be another version, or another engine
+            elif not endpoint.recognised:
                 try:
                     await self._recognise(endpoint, client, rules.timeout_s)
                 except Exception as fault:
@@ -73,12 +73,12 @@ class Probes:
 
     async def _probe(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> str | None:
         """Returns why the endpoint cannot serve, or None."""
-        wire = endpoint.wire("GET", endpoint.adapter.health_path, b"", ())
+        url, headers = endpoint.question(endpoint.adapter.health_path)
         try:
             # The client's own timeouts are for each read: bytes that drip in would hold a probe for ever
             async with (
                 asyncio.timeout(timeout_s),
-                client.stream("GET", endpoint.origin + wire.target, headers=[*wire.headers], timeout=None) as response,
+                client.stream("GET", url, headers=[*headers], timeout=None) as response,
             ):
                 status = response.status_code
         except TimeoutError:
@@ -90,13 +90,33 @@ class Probes:
 
     async def _recognise(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> None:
         try:
-            async with asyncio.timeout(RECOGNITION_REQUESTS * timeout_s):
-                found = await recognise(client, endpoint.origin + endpoint.config.base_path, timeout_s)
+            async with asyncio.timeout(MOST_QUESTIONS * timeout_s):
+                found = await recognise(Questioner(client, endpoint.question, timeout_s))
         except TimeoutError:
             return
-        if found is None:
-            return
-        endpoint.recognised = True
-        endpoint.adapter = ADAPTERS.get(found.engine, endpoint.adapter)
-        endpoint.engine_version = printable(found.version, VERSION_CHARS)
-        log.info("endpoint %s is %s %s", endpoint.id, endpoint.adapter.name, endpoint.engine_version)
+        if found is not None:
+            endpoint.recognised = True
+            _settle(endpoint, found)
+
+
+def _settle(endpoint: Endpoint, found: Recognised) -> None:
+    """Speaks to the endpoint as the engine that it is, whatever the configuration says, and logs what is news."""
+    configured = endpoint.config.engine
+    before = (endpoint.adapter, endpoint.engine_version)
+    wrong = found.contradicts(configured)
+    engine = found.engine if wrong or configured == "auto" else configured
+    version = printable(found.version, VERSION_CHARS) if found.engine == engine else ""
+    endpoint.speak(ADAPTERS.get(engine, endpoint.adapter), version)
+    if (endpoint.adapter, endpoint.engine_version) == before:
+        return
+    name = f"{engine} {version}".strip()
+    if wrong:
+        log.warning(
+            "endpoint %s is %s and not %s, as the configuration says: Weir speaks %s to it; correct its engine",
+            endpoint.id,
+            name,
+            configured,
+            endpoint.adapter.name,
+        )
+    else:
+        log.info("endpoint %s is %s", endpoint.id, name)

@@ -13,13 +13,14 @@ from functools import partial
 from time import perf_counter
 from typing import NoReturn
 
+from adapters.capabilities import Capabilities, needed
 from adapters.types import Adapter, AdapterError, Answer, GatewayRequest, MalformedStream
 from policies.retry import wait_s
 from policies.types import RouteQuery
 
 from .client_link import ClientLink, HeaderBlock
 from .deadlines import Deadlines
-from .errors import GatewayError, NoEndpoint
+from .errors import GatewayError, NoCapable, NoEndpoint
 from .failures import AttemptFailure, broken_off, explain
 from .fleet import Endpoint, Pool
 from .flight import AttemptRecord, FlightRecord
@@ -89,11 +90,10 @@ class Proxy:
         pool, record = call.pool, call.record
         pool.retries.request(record.received_s)
         tried: frozenset[str] = frozenset()
-        choice = pool.choose(FIRST)
+        needs = needed(call.request)
+        choice = pool.choose(RouteQuery(needed=needs) if needs else FIRST)
         if choice is None:
-            raise NoEndpoint(
-                f"no endpoint of {pool.name} takes traffic now; GET /weir/endpoints tells why", retry_after_s="1"
-            )
+            raise _no_choice(pool, call.request, needs)
         while True:
             attempt = AttemptRecord(choice.endpoint_id, choice.reason, perf_counter())
             record.attempts.append(attempt)
@@ -103,7 +103,7 @@ class Proxy:
                 return
             if not error.retryable or call.committed or len(tried) >= pool.config.retries.attempts:
                 raise error
-            choice = pool.choose(RouteQuery(tried))
+            choice = pool.choose(RouteQuery(tried, needs))
             if choice is None or not pool.retries.take(perf_counter()):
                 raise error
             self._metrics.retried(pool.name, error.error_type or "")
@@ -244,3 +244,13 @@ class Proxy:
         if dropped:
             headers += b"x-weir-dropped-params: %b\r\n" % ", ".join(dropped).encode("ascii")
         return headers
+
+
+def _no_choice(pool: Pool, request: GatewayRequest, needs: Capabilities) -> GatewayError:
+    """Why the request cannot even begin: the client's own doing, or something that passes."""
+    if needs and (refusal := pool.refusal(request, needs)) is not None:
+        return NoCapable(refusal.message, param=refusal.param)
+    able = " that can do what the request asks for" if needs else ""
+    return NoEndpoint(
+        f"no endpoint of {pool.name}{able} takes traffic now; GET /weir/endpoints tells why", retry_after_s="1"
+    )

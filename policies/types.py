@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, Protocol
 
 Health = Literal["healthy", "ejected", "draining"]
+NOTHING: frozenset[str] = frozenset()
 
 
 class EndpointSnapshot(NamedTuple):
@@ -18,11 +19,13 @@ class EndpointSnapshot(NamedTuple):
         endpoint_id: Unique in the process.
         health: Only ``healthy`` ones take traffic.
         in_flight: Requests of ours that are open there now; exact.
+        capabilities: What its engine can do, by name.
     """
 
     endpoint_id: str
     health: Health
     in_flight: int
+    capabilities: frozenset[str] = NOTHING
 
 
 class PoolView(NamedTuple):
@@ -40,9 +43,15 @@ class PoolView(NamedTuple):
 
 
 class RouteQuery(NamedTuple):
-    """What is known of the request: the endpoints that it has tried already."""
+    """What is known of the request.
 
-    tried: frozenset[str] = frozenset()
+    Attributes:
+        tried: Endpoints that it has tried already.
+        needed: What an engine must be able to do to serve it; nothing, mostly.
+    """
+
+    tried: frozenset[str] = NOTHING
+    needed: frozenset[str] = NOTHING
 
 
 class Choice(NamedTuple):
@@ -59,5 +68,7 @@ class RoutingPolicy(Protocol):
 
 
 def eligible(view: PoolView, query: RouteQuery) -> list[EndpointSnapshot]:
-    """The healthy endpoints that the request has not tried."""
-    return [e for e in view.endpoints if e.health == "healthy" and e.endpoint_id not in query.tried]
+    """The healthy endpoints that can do what the request needs and that it has not tried."""
+    tried, needed = query
+    able = [e for e in view.endpoints if needed <= e.capabilities] if needed else view.endpoints
+    return [e for e in able if e.health == "healthy" and e.endpoint_id not in tried]

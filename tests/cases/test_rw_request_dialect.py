@@ -41,14 +41,14 @@ def documented(body: dict[str, Any], sent: dict[str, Any]) -> dict[str, Any]:
 
 
 async def sent_to_each(
-    body: dict[str, Any], path: str = "/v1/chat/completions"
+    body: dict[str, Any], path: str = "/v1/chat/completions", engines: tuple[str, ...] = ENGINES
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """For each engine, streaming and not: the client's body, and what the engine received; each must succeed."""
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
     async with ScriptedUpstream(answer) as u:
-        pools = {engine: {"endpoints": [{"url": u.url, "engine": engine}]} for engine in ENGINES}
+        pools = {engine: {"endpoints": [{"url": u.url, "engine": engine}]} for engine in engines}
         async with running_gateway(json.dumps({"pools": pools})) as gw:
-            for engine in ENGINES:
+            for engine in engines:
                 for stream in (True, False):
                     asked = body | {"model": engine, "stream": stream}
                     reply = await gw.post(asked, path)
@@ -170,7 +170,8 @@ async def test_rw_12_fields_no_one_here_knows_reach_the_engine_value_for_value()
 
 async def test_rw_12_a_completions_body_reaches_the_engine_value_for_value() -> None:
     body = t0(echo=True, suffix="s", best_of=1, logprobs=3, **EXTRAS)
-    for asked, sent in await sent_to_each(body, "/v1/completions"):
+    can_all = tuple(engine for engine in ENGINES if engine != "llamacpp")  # which has neither echo nor suffix
+    for asked, sent in await sent_to_each(body, "/v1/completions", can_all):
         assert sent == documented(asked, sent)
 
 

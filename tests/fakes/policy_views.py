@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from policies.types import EndpointSnapshot, Health, PoolView, RouteQuery
 
+ABILITIES = ("tools", "n", "images")
 HEALTHS: tuple[Health, ...] = ("healthy", "ejected", "draining")
 
 
@@ -20,15 +21,19 @@ def view(*in_flight: int, sequence: int = 0, health: tuple[Health, ...] = ()) ->
 
 
 def views() -> st.SearchStrategy[PoolView]:
-    endpoint = st.tuples(st.sampled_from(HEALTHS), st.integers(0, 5))
+    endpoint = st.tuples(st.sampled_from(HEALTHS), st.integers(0, 5), st.frozensets(st.sampled_from(ABILITIES)))
 
-    def build(drawn: list[tuple[Health, int]], sequence: int) -> PoolView:
-        made = (EndpointSnapshot(f"e{i}", health, count) for i, (health, count) in enumerate(drawn))
+    def build(drawn: list[tuple[Health, int, frozenset[str]]], sequence: int) -> PoolView:
+        made = (EndpointSnapshot(f"e{i}", *fields) for i, fields in enumerate(drawn))
         return PoolView(float(sequence), sequence, tuple(made))
 
     return st.builds(build, st.lists(endpoint, max_size=8), st.integers(0, 10_000))
 
 
 def queries() -> st.SearchStrategy[RouteQuery]:
-    """Requests that have tried some of the endpoints e0 to e9."""
-    return st.builds(RouteQuery, st.frozensets(st.sampled_from([f"e{i}" for i in range(10)])))
+    """Requests that have tried some of the endpoints e0 to e9, and mostly need nothing."""
+    return st.builds(
+        RouteQuery,
+        st.frozensets(st.sampled_from([f"e{i}" for i in range(10)])),
+        st.just(frozenset[str]()) | st.frozensets(st.sampled_from(ABILITIES)),
+    )

@@ -66,6 +66,7 @@ __all__ = [
     "ENGINE_MODEL",
     "NOT_FOUND",
     "PLAIN",
+    "VLLM",
     "Answer",
     "Body",
     "Finish",
@@ -172,10 +173,18 @@ PLAIN: Mapping[str, Script] = {
     "/ready": [head(200, "", length=0), end()],
     "/metrics": [head(200, "text", length=0), end()],
     "/v1/models": json_answer(
-        {"object": "list", "data": [{"id": ENGINE_MODEL, "object": "model", "created": 1, "owned_by": "vllm"}]}
+        {"object": "list", "data": [{"id": ENGINE_MODEL, "object": "model", "created": 1, "owned_by": "scripted"}]}
     ),
 }
-"""What an engine's GET paths answer when the test says nothing."""
+"""What an engine's GET paths answer when the test says nothing. It names itself nothing known: the configured it is."""
+
+VLLM: Mapping[str, Script] = {
+    "/v1/models": json_answer(
+        {"object": "list", "data": [{"id": ENGINE_MODEL, "object": "model", "created": 1, "owned_by": "vllm"}]}
+    ),
+    "/version": json_answer({"version": "0.33.0"}),
+}
+"""The same of one that names itself."""
 
 
 NOT_FOUND: Script = json_answer({"detail": "Not Found"}, 404)

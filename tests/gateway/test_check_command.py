@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib
 import json
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 import yaml
 
 from gateway import check_command
+from tests.fakes.named_engines import ENGINES, cards, http
+from tests.fakes.named_engines import engine as named_engine
+from tests.fakes.scripted import unused_port
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "weir.yaml"
 VALIDATOR: Any = importlib.import_module("jsonschema").Draft202012Validator  # the package has no types
@@ -80,3 +84,75 @@ def test_the_schema_is_printed_without_any_file_and_validates_the_example(capsys
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     VALIDATOR.check_schema(schema)
     VALIDATOR(schema).validate(yaml.safe_load(EXAMPLE.read_text(encoding="utf-8")))
+
+
+# --- what answers
+
+
+class Served:
+    """A configuration of endpoints by id, each the URL and what the file calls its engine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def checked(self, **endpoints: tuple[str, str]) -> int:
+        made = [{"id": name, "url": url, "engine": engine} for name, (url, engine) in endpoints.items()]
+        (self._folder / "weir.yaml").write_text(json.dumps({"pools": {"m": {"endpoints": made}}}))
+        return await asyncio.to_thread(check, "--probe")
+
+
+def rows(out: str) -> dict[str, list[str]]:
+    """The cells of what answers, by endpoint."""
+    lines = out.partition("What answers:")[2].strip().splitlines()
+    return {line.split()[0]: line.split()[1:] for line in lines[1:] if line.strip()}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+async def test_each_engine_is_told_by_name(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, version, models = ENGINES[name]
+    async with named_engine(name) as u:
+        assert await Served(folder).checked(one=(u.url, "auto")) == 0
+        assert rows(capsys.readouterr().out) == {"one": [u.url, name, version or "-", *", ".join(models).split()]}
+
+
+async def test_a_wrong_engine_is_a_problem(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with named_engine("tgi") as tgi, named_engine("vllm") as vllm, named_engine("openai") as other:
+        engines = {
+            "a": (tgi.url, "vllm"),
+            "b": (vllm.url, "vllm"),
+            "c": (other.url, "sglang"),
+            "d": (tgi.url, "openai"),
+        }
+        assert await Served(folder).checked(**engines) == 1
+        out = capsys.readouterr().out
+        assert [cells[1] for cells in list(rows(out).values())[:4]] == ["tgi", "vllm", "openai", "tgi"]
+        assert out.endswith(
+            "pools.m.endpoints[0].engine: is vllm, but tgi answers there: write tgi, or auto\n1 problem\n"
+        )
+
+
+async def test_an_endpoint_that_does_not_answer_is_a_problem_and_hides_no_other(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"http://127.0.0.1:{unused_port()}"
+    async with named_engine("vllm") as u:
+        assert await Served(folder).checked(gone=(url, "vllm"), one=(u.url, "auto")) == 1
+        out = capsys.readouterr().out
+        assert rows(out)["one"][1] == "vllm"
+        assert f"pools.m.endpoints[0]: no engine was recognised at {url}" in out
+
+
+async def test_a_long_list_of_models_is_cut_and_odd_names_stay_on_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = http(cards("vllm", "a\nb", *"cdefgh"))
+    async with named_engine("vllm", v1__models=listed) as u:
+        assert await Served(folder).checked(one=(u.url, "vllm")) == 0
+        assert "a b, c, d, e, f, and 2 more\n" in capsys.readouterr().out
+
+
+async def test_without_being_asked_nothing_is_connected_to(folder: Path) -> None:
+    async with named_engine("vllm") as u:
+        (folder / "weir.yaml").write_text(json.dumps({"pools": {"m": {"endpoints": [u.url]}}}))
+        assert await asyncio.to_thread(check) == 0
+        assert u.connections == 0

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from adapters import ADAPTERS
 from gateway import discovery
 from gateway.config import Config
 from gateway.discovery import PORTS, discover
 from tests.fakes.gateway import running_gateway
+from tests.fakes.named_engines import ENGINES
+from tests.fakes.named_engines import engine as named_engine
 from tests.fakes.raw_client import r0
 from tests.fakes.scripted import (
     Script,
@@ -96,6 +99,18 @@ KINDS: dict[str, tuple[dict[str, Script], str, str]] = {
     ),
     "another": ({"/v1/models": models("m", owned_by="somebody")}, "openai", ""),
 }
+
+
+@pytest.mark.parametrize("name", ENGINES)
+async def test_each_engine_is_found_under_its_name(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, version, models = ENGINES[name]
+    async with named_engine(name) as u:
+        config = await found_on(monkeypatch, u.port)
+        dialect = name if name in ADAPTERS else "openai"
+        assert endpoints(config) == {model: [(u.url, dialect, model)] for model in models}
+        assert f"found {name} {version}".strip() in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)

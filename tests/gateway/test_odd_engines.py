@@ -11,6 +11,7 @@ from tests.fakes.flights import watched_flights
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.raw_client import r0
 from tests.fakes.scripted import (
+    VLLM,
     Script,
     ScriptedUpstream,
     chat_stream,
@@ -88,7 +89,7 @@ async def test_an_endpoint_ejected_with_any_words_can_be_listed(message: str) ->
 
 @pytest.mark.parametrize("version", ["\ud800", 'a"b\\c', "a\nb", "x" * 10_000, 7, None])
 async def test_an_engine_may_call_its_version_what_it_likes(version: object) -> None:
-    plain = {"/version": json_answer(json.dumps({"version": version}).encode())}
+    plain = {**VLLM, "/version": json_answer(json.dumps({"version": version}).encode())}
     async with (
         ScriptedUpstream(chat_stream(), plain=plain) as u,
         running_gateway(config({"url": u.url, "engine": "auto"})) as gw,

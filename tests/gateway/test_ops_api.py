@@ -16,7 +16,7 @@ from gateway.config import Config
 from gateway.server import RunningServer, start
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.raw_client import Reply, connect, r0, request_bytes
-from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually, hang, head, role, tok
+from tests.fakes.scripted import VLLM, ScriptedUpstream, chat_stream, eventually, hang, head, role, tok
 
 CHAT = "/v1/chat/completions"
 HEALTHS = ("/health", "/readyz")
@@ -199,7 +199,10 @@ async def test_without_a_token_this_machine_alone_gets_in(host: str, status: int
 
 
 async def test_an_endpoint_found_by_itself_is_listed_under_its_name() -> None:
-    async with ScriptedUpstream(chat_stream()) as u, running_gateway(config({"url": u.url, "engine": "auto"})) as gw:
+    async with (
+        ScriptedUpstream(chat_stream(), plain=VLLM) as u,
+        running_gateway(config({"url": u.url, "engine": "auto"})) as gw,
+    ):
         await eventually(lambda: any(probe.target == "/version" for probe in u.probes))
         listed = (await gw.get("/weir/endpoints")).json()
         while listed[0]["engine_version"] == "":

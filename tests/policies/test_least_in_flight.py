@@ -48,6 +48,16 @@ def test_an_endpoint_tried_already_is_passed_over() -> None:
     assert chosen(view(0, 5, 7), RouteQuery(frozenset({"e0"}))) == "e1"
 
 
+def test_an_idle_endpoint_that_cannot_do_it_is_passed_over() -> None:
+    of = view(0, 5, 3)
+    able = [frozenset(("tools",)), frozenset(("tools", "n")), frozenset(("n",))]
+    endpoints = tuple(e._replace(capabilities=can) for e, can in zip(of.endpoints, able, strict=True))
+    of = of._replace(endpoints=endpoints)
+    assert chosen(of, RouteQuery(needed=frozenset(("n",)))) == "e2"
+    assert chosen(of, RouteQuery(needed=frozenset(("n", "tools")))) == "e1"
+    assert chosen(of, RouteQuery(needed=frozenset(("images",)))) is None
+
+
 def test_when_all_have_been_tried_there_is_none() -> None:
     assert chosen(view(0, 0), RouteQuery(frozenset({"e0", "e1"}))) is None
 

@@ -34,7 +34,7 @@ def test_the_same_view_gives_the_same_choice(name: str, view: PoolView, query: R
     again = PoolView(view.now_s, view.sequence, tuple(EndpointSnapshot(*endpoint) for endpoint in view.endpoints))
     policy = ROUTING[name]()
     first = policy.choose(view, query)
-    assert policy.choose(again, RouteQuery(frozenset(query.tried))) == first
+    assert policy.choose(again, RouteQuery(frozenset(query.tried), frozenset(query.needed))) == first
     assert ROUTING[name]().choose(again, query) == first, "a policy of its own decides alike: it keeps nothing"
 
 
@@ -48,11 +48,20 @@ def test_a_choice_has_its_reason_in_words(name: str, view: PoolView, query: Rout
 
 @settings(deadline=None)
 @given(view=views(), query=queries())
-def test_eligible_endpoints_are_healthy_and_untried(view: PoolView, query: RouteQuery) -> None:
+def test_eligible_endpoints_are_healthy_untried_and_able(view: PoolView, query: RouteQuery) -> None:
     able = eligible(view, query)
     assert all(e.health == "healthy" and e.endpoint_id not in query.tried for e in able)
+    assert all(query.needed <= e.capabilities for e in able)
     left_out = [e for e in view.endpoints if e not in able]
-    assert all(e.health != "healthy" or e.endpoint_id in query.tried for e in left_out)
+    assert all(e.health != "healthy" or e.endpoint_id in query.tried or query.needed - e.capabilities for e in left_out)
+
+
+@settings(deadline=None)
+@given(view=views(), query=queries())
+def test_a_request_that_needs_nothing_may_go_anywhere(view: PoolView, query: RouteQuery) -> None:
+    anywhere = RouteQuery(query.tried)
+    bare = view._replace(endpoints=tuple(e._replace(capabilities=frozenset()) for e in view.endpoints))
+    assert [e.endpoint_id for e in eligible(view, anywhere)] == [e.endpoint_id for e in eligible(bare, anywhere)]
 
 
 def test_the_configuration_takes_the_policies_there_are() -> None:

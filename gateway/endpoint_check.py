@@ -1,0 +1,74 @@
+"""Connects to every endpoint of a configuration once, and tells what is there and what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+import httpx2
+
+from .config import Config
+from .engine_detection import Questioner, Recognised, recognise
+from .fleet import Endpoint, Fleet, Pool
+from .printable import printable
+
+SHOWN_CHARS = 256
+
+
+class Finding(NamedTuple):
+    """What one endpoint turned out to be.
+
+    Attributes:
+        endpoint_id: Its id.
+        url: Its URL, as configured.
+        engine: The engine that answers, or "" if none was recognised.
+        version: As the engine tells it, or "".
+        models: The models that it lists.
+        problem: What is wrong and what to do, or "".
+    """
+
+    endpoint_id: str
+    url: str
+    engine: str = ""
+    version: str = ""
+    models: tuple[str, ...] = ()
+    problem: str = ""
+
+
+async def check_endpoints(config: Config) -> list[Finding]:
+    """Returns a finding for each endpoint, in the order of the configuration; asks all at the same time."""
+    fleet = Fleet(config)
+    try:
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            return await asyncio.gather(
+                *(
+                    _check(client, pool, index, endpoint)
+                    for pool in fleet.pools.values()
+                    for index, endpoint in enumerate(pool.endpoints.values())
+                )
+            )
+    finally:
+        await fleet.aclose()
+
+
+async def _check(client: httpx2.AsyncClient, pool: Pool, index: int, endpoint: Endpoint) -> Finding:
+    key = f"pools.{pool.name}.endpoints[{index}]"
+    url, configured = endpoint.config.url, endpoint.config.engine
+    try:
+        found = await recognise(Questioner(client, endpoint.question, pool.config.health.timeout_s))
+    except Exception as fault:  # whatever one endpoint sends, the others are told
+        problem = f"{key}: could not be asked: {type(fault).__name__}"
+        return Finding(endpoint.id, url, problem=problem)
+    if found is None:
+        problem = (
+            f"{key}: no engine was recognised at {url}: is it running, is the url right, does it take the api_key?"
+        )
+        return Finding(endpoint.id, url, problem=problem)
+    problem = _contradiction(key, configured, found) if found.contradicts(configured) else ""
+    version = printable(found.version, SHOWN_CHARS)
+    models = tuple([printable(model, SHOWN_CHARS) for model in found.models])
+    return Finding(endpoint.id, url, found.engine, version, models, problem)
+
+
+def _contradiction(key: str, configured: str, found: Recognised) -> str:
+    return f"{key}.engine: is {configured}, but {found.engine} answers there: write {found.engine}, or auto"

@@ -1,0 +1,119 @@
+"""An engine is spoken to as what it is, whatever the configuration calls it; the operator is told once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from adapters import ADAPTERS
+from gateway.config import Config
+from gateway.fleet import Endpoint, Fleet
+from gateway.probes import Probes
+from tests.fakes.gateway import config, running_gateway
+from tests.fakes.named_engines import ENGINES, cards, engine, http, plain
+from tests.fakes.raw_client import r0
+from tests.fakes.script import Step, wire
+from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually
+
+
+@asynccontextmanager
+async def probing(url: str, engine: str, **options: Any) -> AsyncGenerator[Endpoint]:
+    rules = {"interval": "10ms", "timeout": "2s"}
+    pool = {"endpoints": [{"url": url, "engine": engine, **options}], "health": rules}
+    fleet = Fleet(Config.model_validate({"pools": {"m": pool}}))
+    probes = Probes(fleet)
+    probes.start()
+    try:
+        yield fleet.pools["m"].endpoints["m-0"]
+    finally:
+        await probes.stop()
+        await fleet.aclose()
+
+
+REGISTERED = sorted(set(ENGINES) & set(ADAPTERS) - {"openai"})
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+@pytest.mark.parametrize("configured", ["auto", *REGISTERED])
+async def test_the_engine_that_answers_is_spoken_to(
+    name: str, configured: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with engine(name) as u, probing(u.url, configured) as endpoint:
+        await eventually(lambda: endpoint.recognised)
+        asked = len(u.probes)
+        await eventually(lambda: len(u.probes) > asked + 3)
+        assert (endpoint.adapter.name, endpoint.engine_version) == (name, ENGINES[name][1])
+    told = [record for record in caplog.records if record.name == "weir.probes"]
+    assert len(told) == 1
+    wrong = configured not in ("auto", name)
+    assert told[0].levelname == ("WARNING" if wrong else "INFO")
+    words = ("m-0", name, ENGINES[name][1], *((configured,) if wrong else ()))
+    assert all(word in told[0].getMessage() for word in words)
+
+
+async def test_whoever_names_no_engine_is_what_the_configuration_says(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with engine("openai") as u, probing(u.url, "sglang") as endpoint:
+        await eventually(lambda: endpoint.recognised)
+        assert (endpoint.adapter.name, endpoint.engine_version) == ("sglang", "")
+    assert not [record for record in caplog.records if record.name == "weir.probes"]
+
+
+async def test_an_operator_may_insist_on_plain_openai(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with engine("vllm") as u, probing(u.url, "openai") as endpoint:
+        await eventually(lambda: endpoint.recognised)
+        assert endpoint.adapter.name == "openai"
+    assert not [record for record in caplog.records if record.name == "weir.probes"]
+
+
+async def test_an_engine_that_comes_back_is_asked_again() -> None:
+    health: list[Step] = [wire(http(b""))]
+    version: list[Step] = [wire(http({"version": "0.33.0"}))]
+    paths = {**plain(ENGINES["vllm"][0]), "/health": health, "/version": version}
+    async with ScriptedUpstream(chat_stream(), plain=paths) as u, probing(u.url, "vllm") as endpoint:
+        await eventually(lambda: endpoint.engine_version == "0.33.0")
+        health[:] = [wire(http(b"", status="503 Service Unavailable"))]
+        await eventually(lambda: not endpoint.recognised)
+        version[:] = [wire(http({"version": "0.34.0"}))]
+        health[:] = [wire(http(b""))]
+        await eventually(lambda: endpoint.engine_version == "0.34.0")
+
+
+async def test_another_engine_that_comes_back_in_its_place_is_spoken_to() -> None:
+    health: list[Step] = [wire(http(b""))]
+    listed: list[Step] = [wire(http(cards("sglang", "m")))]
+    paths = {**plain({}), "/health": health, "/ready": health, "/v1/models": listed}
+    async with ScriptedUpstream(chat_stream(), plain=paths) as u, probing(u.url, "vllm") as endpoint:
+        await eventually(lambda: endpoint.adapter.name == "sglang")
+        health[:] = [wire(http(b"", status="503 Service Unavailable"))]
+        await eventually(lambda: not endpoint.recognised)
+        listed[:] = [wire(http(cards("nobody", "m")))]
+        health[:] = [wire(http(b""))]
+        await eventually(lambda: endpoint.adapter.name == "vllm")
+
+
+async def test_the_credential_goes_with_the_questions_and_a_versioned_path_is_kept() -> None:
+    listed = {"/api/v3/models": http(cards("vllm", "m")), "/api/v3/version": http({"version": "0.33.0"})}
+    async with ScriptedUpstream(chat_stream(), plain=plain(listed)) as u:
+        async with probing(f"{u.url}/api/v3", "auto", api_key="k", headers={"x-tenant": "t"}) as endpoint:
+            await eventually(lambda: endpoint.engine_version == "0.33.0")
+        asked = [probe for probe in u.probes if probe.target == "/api/v3/models"]
+        assert asked[0].header("authorization") == b"Bearer k"
+        assert asked[0].header("x-tenant") == b"t"
+
+
+async def test_a_wrong_engine_is_served_and_listed_as_what_it_is() -> None:
+    async with engine("vllm") as u, running_gateway(config(u.url, engine="llamacpp")) as gw:
+        await eventually(lambda: any(probe.target == "/version" for probe in u.probes))
+        listed = (await gw.get("/weir/endpoints")).json()
+        while listed[0]["engine"] == "llamacpp":
+            listed = (await gw.get("/weir/endpoints")).json()
+        assert (listed[0]["engine"], listed[0]["engine_version"]) == ("vllm", "0.32.0")
+        await gw.post(r0(stream=False))
+        assert not u.last.asked_for_stream, "llama.cpp would have been asked for a stream"
+        assert gw.logs.text.count("correct its engine") == 1
