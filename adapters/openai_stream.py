@@ -1,15 +1,16 @@
 """Decoder of ``/v1/chat/completions`` and ``/v1/completions`` streams of OpenAI-speaking engines.
 
 ``data: {chunk}`` events, ``data: [DONE]`` at the end. JSON is parsed until a plain chunk has been seen: one that holds
-text and nothing that must be read or changed. What stands before and after its text is kept as a template, and a chunk
-that differs from it in the text only goes to the client as it came. Whatever else comes is parsed again: finish
-reasons, usage, tool calls, reasoning, errors cannot be missed, whichever way an engine spells them.
+text and nothing that must be read. What stands before and after its text is kept as a template, and a chunk that
+differs from it in the text only goes to the client as it came or, if the template's had to change, changed alike.
+Whatever else comes is parsed again: finish reasons, usage, tool calls, reasoning, errors cannot be missed, whichever
+way an engine spells them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import orjson
 
@@ -37,6 +38,24 @@ _ENVELOPE = frozenset(
 _TEXT_KEYS = (b'"content":', b'"content": ', b'"text":', b'"text": ')
 
 
+class ChunkRepair(Protocol):
+    """Brings one stream of an engine that strays from OpenAI's dialect back to it."""
+
+    def repair(self, chunk: Json) -> bool:
+        """Changes a chunk in place before anything else is read of it. Returns whether it did.
+
+        After the first chunk with output, chunks that differ in plain text only must be changed alike.
+
+        Raises:
+            AdapterError: The chunk says that the answer failed.
+        """
+        ...
+
+    def ending(self) -> Json | None:
+        """Returns the chunk that the engine left unsaid before its end marker, or None."""
+        ...
+
+
 class OpenAiStream:
     """Implements ``types.StreamDecoder``.
 
@@ -48,6 +67,7 @@ class OpenAiStream:
         usage_per_choice: Whether the engine reports usage for each choice instead of once.
         prompt_tokens: An estimate, for engines that report no usage.
         sends_done: Whether this engine ends every whole stream with ``[DONE]``, so that one without it is cut.
+        repair: What puts the engine's chunks right, if they are not.
     """
 
     __slots__ = (
@@ -56,8 +76,10 @@ class OpenAiStream:
         "_finish",
         "_framer",
         "_on_chunk",
+        "_ours",
         "_prompt_tokens",
         "_rename",
+        "_repair",
         "_running_usage",
         "_sends_done",
         "_shape",
@@ -85,6 +107,7 @@ class OpenAiStream:
         usage_per_choice: bool = False,
         sends_done: bool = False,
         prompt_tokens: int = 0,
+        repair: ChunkRepair | None = None,
     ) -> None:
         self.model = model
         self.outputs = 0
@@ -97,10 +120,12 @@ class OpenAiStream:
         self._usage_per_choice = usage_per_choice
         self._sends_done = sends_done
         self._prompt_tokens = prompt_tokens
+        self._repair = repair
         self._on_chunk: Callable[[Json], None] | None = None
         self._framer = SseFramer()
         self.plain: PlainChunk | None = None
-        self._template: PlainChunk | None = None  # the same, in the engine's spelling of the model's name
+        self._template: PlainChunk | None = None  # the same, as the engine writes it
+        self._ours: PlainChunk | None = None  # what the client reads in place of it; None if that is the same
         self._rename: tuple[bytes, bytes] | None = None
         self._finish: dict[int, str | None] = {}
         self._tools: dict[int, ToolCalls] = {}
@@ -119,18 +144,22 @@ class OpenAiStream:
             return self._feed_singly(data)
         # As many plain chunks as there are, then whatever follows
         prefix, text_at, suffix, suffix_bytes = template
+        ours = self._ours
+        texts: list[bytes] = []
         at = 0
         while data.startswith(prefix, at):
             quote = data.find(b'"', at + text_at)
             if quote <= at + text_at or not data.startswith(suffix, quote):
                 break
+            if ours is not None:
+                texts.append(data[at + text_at : quote])
             at = quote + suffix_bytes
             self.outputs += 1
         if at == 0:
             return self._feed_frames(data)
         plain = data[:at]
-        if self._rename is not None:
-            plain = plain.replace(*self._rename)
+        if ours is not None:
+            plain = b"".join((ours.prefix, (ours.suffix + ours.prefix).join(texts), ours.suffix))
         return plain + self._feed_frames(data[at:]) if at < len(data) else plain
 
     def _feed_singly(self, data: bytes) -> bytes:
@@ -212,11 +241,12 @@ class OpenAiStream:
             chunk = read_json(payload)
         except ValueError as error:
             raise MalformedStream("the engine's stream holds an event that is not JSON") from error
+        fields = as_object(chunk)
+        repaired = self._repair is not None and fields is not None and self._repair.repair(fields)
         if (failed := error_in(chunk)) is not None:
             raise failed
         if chunk is None:
             return b""  # llama.cpp begins the stream of a batch of completions with it
-        fields = as_object(chunk)
         if fields is None:
             raise MalformedStream("the engine's stream holds an event that is not a JSON object")
         changed = self._take_usage(fields)
@@ -236,29 +266,31 @@ class OpenAiStream:
         if self._on_chunk is not None:
             self._on_chunk(fields)
             return b""
-        out = self._renamed(payload, fields["model"]) if renamed and changed is None else payload
-        if changed is not None or out is None:
+        out = None
+        if changed is None and not repaired:
+            out = self._renamed(payload, fields["model"]) if renamed else payload
+        if out is None:
             if renamed:
                 fields["model"] = self.model
             out = write_json(fields, payload)
-        elif output and len(choices) == 1:
-            self._learn(payload, choices[0])
+        if changed is None and output and len(choices) == 1 and (self._repair is None or self.outputs > 1):
+            self._learn(payload, out, choices[0])
         return b"data: %b\n\n" % (out.replace(b"\n", b" ") if b"\n" in out else out)
 
-    def _learn(self, payload: bytes, choice: Json) -> None:
-        """Takes a chunk that went out as it came (but for the model's name) as the template, if it holds plain text."""
+    def _learn(self, payload: bytes, out: bytes, choice: Json) -> None:
+        """Takes a chunk as the template, if it holds plain text: as it came, and as it goes out."""
         delta = as_object(choice.get("delta"))
         text = choice.get("text") if delta is None else delta.get("content")
         if choice.get("finish_reason") or not isinstance(text, str) or not text or b"\n" in payload:
             return
         quoted = write_json(text, payload)
-        for key in _TEXT_KEYS:
-            if payload.count(key + quoted) == 1:
-                at = payload.index(key + quoted) + len(key) + 1
-                prefix, suffix = b"data: " + payload[:at], payload[at + len(quoted) - 2 :] + b"\n\n"
-                self._template = PlainChunk(prefix, len(prefix), suffix, len(suffix))
-                self.plain = self._template if self._rename is None else None
-                return
+        theirs = _around(payload, quoted)
+        ours = theirs if out is payload else _around(out, quoted)
+        if theirs is None or ours is None:
+            return
+        self._template = theirs
+        self._ours = None if ours is theirs else ours
+        self.plain = theirs if ours is theirs else None
 
     def _renamed(self, payload: bytes, theirs: Any) -> bytes | None:
         """Puts the client's name in place by bytes; None if the engine spells the field in some other way."""
@@ -315,15 +347,17 @@ class OpenAiStream:
     def _end(self) -> bytes:
         """``[DONE]``, or a clean end of the body. Returns the usage chunk, if there is to be one."""
         self._done = True
+        unsaid = self._repair.ending() if self._repair is not None else None
+        out = b"" if unsaid is None else self._chunk(write_json(unsaid, b""))
         self.finished = bool(self._finish) and all(self._finish.values())
         if not self.finished or not self._wants_usage:
-            return b""
+            return out
         usage = estimated_usage(self._prompt_tokens, self.outputs) if self._usage is None else public_usage(self._usage)
         chunk: Json = {**self._shape, "model": self.model, "choices": [], "usage": usage}
         if self._on_chunk is not None:
             self._on_chunk(chunk)
             return b""
-        return b"data: %b\n\n" % write_json(chunk, b"")
+        return b"%bdata: %b\n\n" % (out, write_json(chunk, b""))
 
     def _read_stray(self) -> None:
         """A bare ``{"error": ...}`` line without ``data:`` (RW-08)."""
@@ -331,3 +365,13 @@ class OpenAiStream:
             self.error = error_in(read_json(self._framer.stray.removeprefix(b"error:")))
         except ValueError:
             self.error = None
+
+
+def _around(chunk: bytes, quoted: bytes) -> PlainChunk | None:
+    """What stands around the text of a plain chunk's event; None unless it is certain where the text is."""
+    for key in _TEXT_KEYS:
+        if chunk.count(key + quoted) == 1:
+            at = chunk.index(key + quoted) + len(key) + 1
+            prefix, suffix = b"data: " + chunk[:at], chunk[at + len(quoted) - 2 :] + b"\n\n"
+            return PlainChunk(prefix, len(prefix), suffix, len(suffix))
+    return None
