@@ -6,9 +6,10 @@ from .llamacpp import LLAMACPP
 from .ollama import OLLAMA
 from .openai_compatible import OpenAiCompatible
 from .sglang import SGLANG
+from .tgi import TGI
 from .types import Adapter
 from .vllm import VLLM
 
-_ALL: tuple[Adapter, ...] = (OpenAiCompatible(), VLLM, SGLANG, LLAMACPP, OLLAMA)
+_ALL: tuple[Adapter, ...] = (OpenAiCompatible(), VLLM, SGLANG, LLAMACPP, OLLAMA, TGI)
 
 ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in _ALL}

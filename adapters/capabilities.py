@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 from .json_values import as_list, as_object, objects
-from .types import EngineFailed, GatewayRequest
+from .types import GatewayRequest, Unsupported
 
 Capability = Literal[
     # operations
@@ -203,7 +203,7 @@ def needed(request: GatewayRequest) -> Capabilities:
             return NOTHING
 
 
-def unsupported(engine: str, missing: Capabilities, request: GatewayRequest) -> EngineFailed:
+def unsupported(engine: str, missing: Capabilities, request: GatewayRequest) -> Unsupported:
     """Returns the refusal of a request that ``engine`` cannot serve.
 
     Args:
@@ -213,7 +213,7 @@ def unsupported(engine: str, missing: Capabilities, request: GatewayRequest) -> 
     """
     param, cannot, instead = next(remedy for capability, remedy in _REMEDIES.items() if capability in missing)
     message = f"{engine} cannot {cannot} ({param} of {request.path}): {instead}"
-    return EngineFailed(400, message, code="unsupported_parameter", param=param)
+    return Unsupported(message, param)
 
 
 def _content_parts(body: Mapping[str, Any]) -> list[Any]:

@@ -34,3 +34,10 @@ class EngineFailed(AdapterError):
         self.type = type
         self.code = code
         self.param = param
+
+
+class Unsupported(EngineFailed):
+    """This engine cannot do what the request asks for; another may. The engine was not asked."""
+
+    def __init__(self, message: str, param: str) -> None:
+        super().__init__(400, message, type="invalid_request_error", code="unsupported_parameter", param=param)

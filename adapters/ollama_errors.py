@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from .json_values import read_json
 from .openai_errors import error_in, read_error
-from .types import EngineFailed
+from .types import EngineFailed, Unsupported
 
 
-def unsupported(param: str, reason: str) -> EngineFailed:
+def unsupported(param: str, reason: str) -> Unsupported:
     """A field that would change the answer's shape, and that this engine cannot honour."""
-    return EngineFailed(
-        400, f"ollama {reason} ({param})", type="invalid_request_error", code="unsupported_parameter", param=param
-    )
+    return Unsupported(f"ollama {reason} ({param})", param)
 
 
 def invalid(param: str, reason: str) -> EngineFailed:

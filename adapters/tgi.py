@@ -36,6 +36,7 @@ class Tgi:
     """
 
     name: str = "tgi"
+    stream_type: str = "event-stream"
     idle_s: float = 4.0  # its server closes no idle connection; whatever stands before it may
     health_path: str = "/health"  # after a failure it generates one token: may take more than a second then
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from .json_values import Json, as_list, as_object, objects
-from .types import EngineFailed
+from .types import Unsupported
 
 _PARTS = ("text", "image_url")
 _NO_PARAMETERS: Json = {"type": "object", "properties": {}}
 
 
-def unsupported(param: str, what: str) -> EngineFailed:
+def unsupported(param: str, what: str) -> Unsupported:
     """The refusal of a field that TGI cannot do."""
-    return EngineFailed(
-        400, f"tgi does not support {what}", type="invalid_request_error", code="unsupported_parameter", param=param
-    )
+    return Unsupported(f"tgi does not support {what}", param)
 
 
 def messages_for_tgi(messages: Any) -> tuple[list[Any] | None, bool]:

@@ -15,6 +15,7 @@ from .failures import AdapterError as AdapterError
 from .failures import EngineFailed as EngineFailed
 from .failures import MalformedStream as MalformedStream
 from .failures import TruncatedStream as TruncatedStream
+from .failures import Unsupported as Unsupported
 from .json_values import as_object
 
 # No tokeniser on the hot path: what stands in for one where an engine reports no counts.

@@ -32,6 +32,7 @@ class GatewayError(Exception):
         outcome: The request's outcome label.
         error_type: The ``error.type`` of telemetry; None for the client's own mistakes.
         retryable: Whether the same request may well succeed a little later.
+        elsewhere: Whether an endpoint of another engine may do it now.
         type: OpenAI's error type; by the status if None.
         param: The request field at fault.
         endpoint: The endpoint that failed.
@@ -44,6 +45,7 @@ class GatewayError(Exception):
     outcome: Outcome = "internal_error"
     error_type: str | None = "internal"
     retryable = False
+    elsewhere = False
 
     def __init__(
         self,

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from adapters.types import AdapterError, EngineFailed, MalformedStream
+from adapters.types import AdapterError, EngineFailed, MalformedStream, Unsupported
 from policies.retry import Blame, blame
 
-from .errors import EngineBusy, EngineRefused, GatewayError, UpstreamAuthFailed, UpstreamFailed, UpstreamTimeout
+from .errors import (
+    EngineBusy,
+    EngineRefused,
+    GatewayError,
+    NoCapable,
+    UpstreamAuthFailed,
+    UpstreamFailed,
+    UpstreamTimeout,
+)
 from .relay import TimedOut
 from .upstream.contract import TransportError
 
@@ -34,6 +42,10 @@ def explain(failure: AttemptFailure, endpoint: str, retry_after_s: str | None) -
         endpoint: Id of the endpoint.
         retry_after_s: The engine's Retry-After, if it sent one.
     """
+    if isinstance(failure, Unsupported):
+        refusal = NoCapable(failure.message, param=failure.param)
+        refusal.elsewhere = True
+        return refusal, "client"
     if isinstance(failure, EngineFailed):
         return _engine(failure, endpoint, retry_after_s)
     if isinstance(failure, TimedOut):

@@ -101,13 +101,14 @@ class Proxy:
             error = await self._attempt(call, pool.endpoints[choice.endpoint_id], attempt)
             if error is None:
                 return
-            if not error.retryable or call.committed or len(tried) >= pool.config.retries.attempts:
+            if not (error.retryable or error.elsewhere) or call.committed or len(tried) >= pool.config.retries.attempts:
                 raise error
             choice = pool.choose(RouteQuery(tried, needs))
             if choice is None or not pool.retries.take(perf_counter()):
                 raise error
-            self._metrics.retried(pool.name, error.error_type or "")
-            if error.error_type != "connect":  # a refused connection tells nothing about the next endpoint
+            self._metrics.retried(pool.name, error.error_type or error.code)
+            # Neither a refused connection nor an engine that lacks something tells anything about the next endpoint
+            if error.error_type != "connect" and not error.elsewhere:
                 await asyncio.sleep(wait_s(len(tried) + 1, random.random()))
 
     async def _attempt(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord) -> GatewayError | None:

@@ -18,7 +18,7 @@ KEYS: Final = frozenset(
     }
 )
 
-_ENGINES: Final = frozenset({"lightllm", "tgi"})
+_ENGINES: Final = frozenset({"lightllm"})
 
 
 def instead_of(path: tuple[str, ...], value: str) -> str | None:

@@ -174,3 +174,20 @@ def test_an_endpoint_is_taken_for_what_it_speaks(fleet: Fleet) -> None:
     endpoint.speak(ADAPTERS["openai"], "")
     assert endpoint.capabilities == EVERYTHING
     assert fleet.pools["m"].view().endpoints[0].capabilities is endpoint.capabilities
+
+
+async def test_what_an_adapter_cannot_say_to_its_engine_goes_to_another() -> None:
+    """Only the adapter sees that Ollama fetches no images: the table says that it sees them."""
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
+    asked = r0(messages=[{"role": "user", "content": [image]}])
+    async with pool("ollama", "vllm") as (gw, engines):
+        for _ in range(4):
+            reply = await gw.post(asked)
+            assert (reply.status, reply.header("x-weir-endpoint")) == (200, "vllm")
+        assert not engines["ollama"].requests
+        assert await gw.total("weir_retries_total", reason="unsupported_parameter") >= 1
+    async with pool("ollama") as (gw, engines):
+        reply = await gw.post(asked)
+        error = reply.json()["error"]
+        assert (reply.status, error["code"], error["weir"]["retryable"]) == (400, "unsupported_parameter", False)
+        assert not engines["ollama"].requests

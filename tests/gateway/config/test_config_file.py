@@ -129,8 +129,8 @@ pools:
         "weir.yaml:2: stream.keepalive: needs a unit, for example 2s",
         'weir.yaml:5: pools.m.timeout: unknown key, did you mean "timeouts"?',
         "weir.yaml:7: pools.m.endpoints[0].url: is missing",
-        "weir.yaml:7: pools.m.endpoints[0].engine: must be auto or openai or vllm or sglang or llamacpp or ollama, "
-        'did you mean "vllm"?',
+        "weir.yaml:7: pools.m.endpoints[0].engine: must be auto or openai or vllm or sglang or llamacpp "
+        'or ollama or tgi, did you mean "vllm"?',
         "weir.yaml:8: pools.m.endpoints[1].url: is no URL with a valid host and port: write http://HOST:PORT",
         'weir.yaml:9: pools.m.aliases[0]: "n" already names the pool "n": use another alias',
         "weir.yaml:11: pools.n.endpoints[0]: environment variable NOWHERE is not set: "
@@ -185,7 +185,7 @@ def test_another_routing_policy_is_not_supported_yet(policy: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("engine", ["tgi", "lightllm"])
+@pytest.mark.parametrize("engine", ["lightllm"])
 def test_an_engine_to_come_is_not_supported_yet_and_has_a_way_round(engine: str) -> None:
     assert endpoint_mistake(f"engine: {engine}") == (
         f"pools.m.endpoints[0].engine: {engine} is not supported yet: "
