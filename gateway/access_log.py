@@ -32,7 +32,7 @@ class AccessLog:
         self._out = out
         self._cut_off = b""  # the rest of a line of which the output took a part
         self._engines = {e.id: e for pool in fleet.pools.values() for e in pool.endpoints.values()}
-        self._known: dict[tuple[str, str, str, str, str], str] = {}
+        self._known: dict[tuple[str, str, str, str, str, str], str] = {}
         self._lines: list[bytes] = []
         self._size_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -70,10 +70,10 @@ class AccessLog:
     def _names(self, record: FlightRecord) -> str:
         """The fields that are the same for many requests, as JSON; made once for each combination."""
         endpoint_id = record.endpoint_id
-        key = (record.method, record.path, record.pool, record.model, endpoint_id)
+        engine = self._engines[endpoint_id].adapter.name if endpoint_id else ""
+        key = (record.method, record.path, record.pool, record.model, endpoint_id, engine)
         names = self._known.get(key)
         if names is None:
-            engine = self._engines[endpoint_id].adapter.name if endpoint_id else ""
             fields = {
                 "method": record.method,
                 "path": record.path,
@@ -84,13 +84,9 @@ class AccessLog:
                 "operation": record.operation,
             }
             names = orjson.dumps(fields).decode()[1:-1]
-            if len(self._known) < KNOWN_NAMES and self._is_settled(endpoint_id):
+            if len(self._known) < KNOWN_NAMES:
                 self._known[key] = names
         return names
-
-    def _is_settled(self, endpoint_id: str) -> bool:
-        """Whether the endpoint's engine will still be called the same at the next request."""
-        return not endpoint_id or self._engines[endpoint_id].recognised
 
     def flush(self) -> None:
         """Writes what has come together."""
