@@ -9,8 +9,9 @@ from typing import Any
 
 from .framing import NdjsonFramer
 from .json_values import Json, as_list, as_object, read_json, write_json
+from .logprobs import text_logprobs
 from .ollama_errors import unwrapped
-from .ollama_lines import AnswerLines, Piece, completion_logprobs, usage_json
+from .ollama_lines import AnswerLines, Piece, usage_json
 from .ollama_stream import envelope
 from .openai_answer import MAX_ANSWER_BYTES
 from .openai_errors import error_in
@@ -88,7 +89,7 @@ class OllamaAnswer:
         both_reasoning_names(reasoning)
         logprobs = self._logprobs
         if not self._chat:
-            return {"text": text, **reasoning, "logprobs": completion_logprobs(logprobs, 0) if logprobs else None}
+            return {"text": text, **reasoning, "logprobs": text_logprobs(logprobs, 0) if logprobs else None}
         message: Json = {"role": "assistant", "content": None if self._calls and not text else text, **reasoning}
         if self._calls:
             message["tool_calls"] = [

@@ -144,25 +144,6 @@ def usage_json(usage: Usage) -> Json:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def completion_logprobs(logprobs: list[Json], text_at: int) -> Json:
-    """Returns the logprobs of ``/v1/completions``: parallel lists instead of one list.
-
-    Args:
-        logprobs: As in a ``Piece``.
-        text_at: Characters of the text before the first of these tokens.
-    """
-    offsets: list[int] = []
-    for item in logprobs:
-        offsets.append(text_at)
-        text_at += len(item["token"])
-    return {
-        "tokens": [item["token"] for item in logprobs],
-        "token_logprobs": [item["logprob"] for item in logprobs],
-        "top_logprobs": [{top["token"]: top["logprob"] for top in item["top_logprobs"]} for item in logprobs],
-        "text_offset": offsets,
-    }
-
-
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .framing import NdjsonFramer
 from .json_values import Json, write_json
-from .ollama_lines import AnswerLines, Piece, completion_logprobs, usage_json
+from .logprobs import text_logprobs
+from .ollama_lines import AnswerLines, Piece, usage_json
 from .openai_shape import both_reasoning_names
 from .types import (
     AdapterError,
@@ -141,7 +142,7 @@ class OllamaStream:
         else:
             choice = {"index": 0, "text": "", **told, "logprobs": None}
             if logprobs:
-                choice["logprobs"] = completion_logprobs(logprobs, self._text_chars)
+                choice["logprobs"] = text_logprobs(logprobs, self._text_chars)
             self._text_chars += len(choice["text"])
         choice["finish_reason"] = finish
         self._begun = True

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from .json_values import Json, as_list, as_object, objects, read_json, write_json
+from .logprobs import as_text_logprobs
 from .openai_errors import error_in
 from .openai_shape import both_reasoning_names, estimated_usage, finish_reason, read_usage
 from .openai_stream import OpenAiStream
@@ -220,7 +221,9 @@ def _is_plain(choice: Json) -> bool:
     if choice.get("finish_reason") not in _PLAIN_FINISH:
         return False
     message = as_object(choice.get("message"))
-    return message is None or not (
+    if message is None:
+        return not choice.get("logprobs")
+    return not (
         message.get("tool_calls")
         or message.get("reasoning")
         or message.get("reasoning_content")
@@ -231,7 +234,8 @@ def _is_plain(choice: Json) -> bool:
 def _normalise(choice: Json) -> bool:
     message = as_object(choice.get("message"))
     if message is None:
-        return finish_reason(choice, saw_tool_calls=False)
+        changed = as_text_logprobs(choice, 0)
+        return finish_reason(choice, saw_tool_calls=False) or changed
     changed = split_message(message)
     changed |= both_reasoning_names(message)
     return finish_reason(choice, saw_tool_calls=bool(message.get("tool_calls"))) or changed

@@ -16,6 +16,7 @@ import orjson
 
 from .framing import SseFramer
 from .json_values import Json, as_list, as_object, objects, read_json, write_json
+from .logprobs import as_text_logprobs
 from .openai_errors import error_in
 from .openai_shape import (
     ToolCalls,
@@ -84,6 +85,7 @@ class OpenAiStream:
         "_sends_done",
         "_shape",
         "_template",
+        "_text_chars",
         "_thinking",
         "_tools",
         "_usage",
@@ -130,6 +132,7 @@ class OpenAiStream:
         self._finish: dict[int, str | None] = {}
         self._tools: dict[int, ToolCalls] = {}
         self._thinking: dict[int, ThinkTags] = {}
+        self._text_chars: dict[int, int] = {}  # of completions with log-probabilities
         self._usage: Json | None = None
         self._shape: Json = {}  # id, object, created of the last chunk, for a usage chunk of our own
         self._done = False
@@ -317,6 +320,10 @@ class OpenAiStream:
             changed |= both_reasoning_names(delta)
             if calls := objects(delta.get("tool_calls")):
                 changed |= self._tools.setdefault(index, ToolCalls()).repair(calls)
+        elif choice.get("logprobs"):
+            text, text_at = choice.get("text"), self._text_chars.get(index, 0)
+            changed = as_text_logprobs(choice, text_at)
+            self._text_chars[index] = text_at + (len(text) if isinstance(text, str) else 0)
         changed |= finish_reason(choice, saw_tool_calls=bool(self._tools.get(index)))
         reason = choice.get("finish_reason")
         if reason:

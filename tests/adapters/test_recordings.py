@@ -428,6 +428,14 @@ def test_a_whole_answer_keeps_every_field_but_the_model(adapter: Adapter, record
     for choice in expected.get("choices", ()):
         if choice.get("message", {}).get("tool_calls") and choice["finish_reason"] == "stop":
             choice["finish_reason"] = "tool_calls"
+        if "text" in choice and "content" in (choice.get("logprobs") or {}):  # llama.cpp's, in the form of chat
+            tokens = choice["logprobs"]["content"]
+            choice["logprobs"] = {
+                "tokens": [token["token"] for token in tokens],
+                "token_logprobs": [token["logprob"] for token in tokens],
+                "top_logprobs": [{top["token"]: top["logprob"] for top in t["top_logprobs"]} for t in tokens],
+                "text_offset": [sum(len(t["token"]) for t in tokens[:n]) for n in range(len(tokens))],
+            }
     request = request_of(recording)
     assert answer_of(adapter, request, recording, recording.pieces) == expected
     assert answer_of(adapter, request, recording, cut(recording.body, range(0, len(recording.body), 100))) == expected
@@ -436,7 +444,9 @@ def test_a_whole_answer_keeps_every_field_but_the_model(adapter: Adapter, record
 @with_both_adapters(ANSWERS)
 def test_an_answer_with_the_clients_own_model_name_keeps_its_bytes(adapter: Adapter, recording: Recording) -> None:
     whole = json.loads(recording.body)
-    if any(choice.get("message", {}).get("tool_calls") for choice in whole.get("choices", ())):
+    choices = whole.get("choices", ())
+    as_chat = ["text" in choice and "content" in (choice.get("logprobs") or {}) for choice in choices]
+    if any(as_chat) or any(choice.get("message", {}).get("tool_calls") for choice in choices):
         return
     request = request_of(recording, model=whole["model"])
     reader = adapter.answer_reader(request, recording.content_type, streamed=adapter.encode(request, None).stream)

@@ -42,15 +42,6 @@ TOOLS: list[Any] = [
 ]
 
 
-def every_engine_despite(**faults: str) -> pytest.MarkDecorator:
-    """Like ``every_engine``, where a known fault of Weir's makes the test fail for some; mending it fails the mark."""
-    names = [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=faults[name])) if name in faults else name
-        for name in ENGINES
-    ]
-    return pytest.mark.parametrize("name", names)
-
-
 class Rig(NamedTuple):
     """Weir and the engine behind it."""
 

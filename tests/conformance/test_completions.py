@@ -17,7 +17,6 @@ from tests.conformance.rig import (
     both_ways,
     engines_that,
     every_engine,
-    every_engine_despite,
     usage_chunks,
 )
 from tests.fakes.dialects.answer import Say
@@ -84,7 +83,7 @@ class TestCompletions:
 class TestLogprobs:
     """In the old form: parallel lists of tokens and their log-probabilities."""
 
-    @every_engine_despite(llamacpp="it answers in the form of chat, which goes to the client as it is")
+    @every_engine
     @both_ways
     async def test_they_come_with_their_tokens(self, name: str, stream: bool) -> None:
         async with behind_weir(name) as rig:

@@ -323,6 +323,7 @@ class LightllmDialect(Dialect):
     """In normal mode it lets requests wait; its 429 is that of ``pd_master``."""
 
     name = "lightllm"
+    obeys_tool_choice = False
     streams_several_prompts = False
     tells_cached = True
     logprobs = False

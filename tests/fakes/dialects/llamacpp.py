@@ -241,6 +241,7 @@ class LlamacppDialect(Dialect):
     """Its only "no room" is a model that still loads; requests beyond its slots wait."""
 
     name = "llamacpp"
+    obeys_tool_choice = False
     tells_cached = True
 
     def endpoints(self) -> Mapping[str, Voice]:

@@ -210,6 +210,15 @@ class _Native(_Ollama):
         return {"logprobs": [token_logprob(piece, ask.logprobs) for piece in pieces]}
 
 
+def _is_json(arguments: str) -> bool:
+    """Its parser gives out a call when it is whole, and one that the limit cut never is."""
+    try:
+        json.loads(arguments)
+    except ValueError:
+        return False
+    return True
+
+
 class NativeChat(_Native):
     kind: Kind = "chat"
 
@@ -220,7 +229,7 @@ class NativeChat(_Native):
             message["content"] = text
         elif kind == "reasoning":
             message["thinking"] = text
-        elif (call := self.call_now(said, turn)) is not None:
+        elif (call := self.call_now(said, turn)) is not None and _is_json(call[1][2]):
             message["tool_calls"] = [self._call(*call)]
         else:
             return []
@@ -384,6 +393,7 @@ class Text(_Converted):
 
 class OllamaDialect(Dialect):
     name = "ollama"
+    obeys_tool_choice = False
     several_prompts = False
     streams_several_prompts = False
     choices = False

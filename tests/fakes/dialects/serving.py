@@ -19,8 +19,8 @@ class Dialect:
 
     Attributes:
         name: As in the gateway's configuration.
-        reasons: It has a field for reasoning text.
         calls_tools: It can call tools, in parallel if ``parallel_calls``.
+        obeys_tool_choice: It calls a tool because the request says so (``required``, or the tool's name).
         choices: It makes several choices of one request (``n``).
         logprobs: It tells log-probabilities in chat.
         text_logprobs: It tells them in text completions.
@@ -38,9 +38,9 @@ class Dialect:
     """
 
     name: ClassVar[str]
-    reasons: ClassVar[bool] = True
     calls_tools: ClassVar[bool] = True
     parallel_calls: ClassVar[bool] = True
+    obeys_tool_choice: ClassVar[bool] = True
     choices: ClassVar[bool | None] = True
     logprobs: ClassVar[bool | None] = True
     text_logprobs: ClassVar[bool | None] = True

@@ -413,7 +413,6 @@ def grammar(form: Json) -> Json:
 
 class TgiDialect(Dialect):
     name = "tgi"
-    reasons = False
     parallel_calls = False
     text_logprobs = False
     choices = False
