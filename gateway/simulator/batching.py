@@ -42,12 +42,15 @@ class Token:
     sequence: int
     at_s: float
     last: bool
+    admitted_s: float
+    """When the sequence got its slot."""
 
 
 @dataclass(slots=True)
 class _Sequence:
     prompt_tokens: int
     output_tokens: int
+    admitted_s: float = 0.0
     ready_s: float = 0.0
     prefilled: int = 0
     generated: int = 0
@@ -86,6 +89,15 @@ class Batch:
         """Tokens whose keys and values the running sequences hold."""
         return sum(sequence.prefilled + sequence.generated for sequence in self._running.values())
 
+    @property
+    def promised_tokens(self) -> int:
+        """Tokens that the running sequences will hold at their ends."""
+        return sum(sequence.prompt_tokens + sequence.output_tokens for sequence in self._running.values())
+
+    def is_waiting(self, number: int) -> bool:
+        """Whether a sequence is in the queue."""
+        return number in self._waiting
+
     def submit(self, now_s: float, prompt_tokens: int, output_tokens: int) -> int:
         """Adds a sequence of at least one prompt and one output token. Returns its number."""
         number = next(self._numbers)
@@ -118,6 +130,7 @@ class Batch:
         while self._waiting and len(self._running) < self._pace.slots:
             number = next(iter(self._waiting))
             sequence = self._running[number] = self._waiting.pop(number)
+            sequence.admitted_s = now_s
             sequence.ready_s = now_s + self._pace.ttft_s
 
     def _begin(self, now_s: float) -> None:
@@ -150,7 +163,7 @@ class Batch:
                 continue
             sequence.generated += 1
             last = sequence.generated == sequence.output_tokens
-            tokens.append(Token(number, step.ends_s, last))
+            tokens.append(Token(number, step.ends_s, last, sequence.admitted_s))
             if last:
                 del self._running[number]
         self._admit(step.ends_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Annotated, TypeVar
+from typing import Literal, TypeVar
 
 import orjson
 from pydantic import BaseModel, Field, JsonValue, ValidationError
@@ -11,14 +11,34 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 Ids = list[int]
 
 
-class CallRejected(Exception):
-    """The client's mistake, as vLLM reports it: ``BadRequestError`` for values, ``Bad Request`` for shapes."""
+RefusalKind = Literal["media_type", "json", "shape", "value", "too_long", "unknown_model", "overload"]
 
-    def __init__(self, message: str, param: str | None, *, status: int = 400, type: str = "BadRequestError") -> None:
+
+class CallRejected(Exception):
+    """A call that is not carried out. The message is vLLM's; status and body are each dialect's own.
+
+    Attributes:
+        param: The field at fault, or None.
+        kind: ``json`` is a body that is no JSON, ``shape`` a field that is missing or of another type, ``value`` one
+            that is out of range; ``overload`` is no mistake of the client's.
+        streaming: The call asked for a stream: some engines say no inside a 200 then.
+        sizes: Of a prompt that is too long: its tokens and the most there may be.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        kind: RefusalKind = "value",
+        *,
+        streaming: bool = False,
+        sizes: tuple[int, int] | None = None,
+    ) -> None:
         super().__init__(message)
-        self.status = status
-        self.type = type
         self.param = param
+        self.kind: RefusalKind = kind
+        self.streaming = streaming
+        self.sizes = sizes
 
 
 class ModelBody(BaseModel):
@@ -49,7 +69,7 @@ class GenerationBody(ModelBody):
     ignore_eos: bool | None = None
     n: int | None = None
     seed: int | None = None
-    stop: str | Annotated[list[str], Field(max_length=4)] | None = None
+    stop: str | list[str] | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -132,13 +152,24 @@ def parse(kind: type[B], content_type: str, data: bytes) -> B:
     """
     if content_type.partition(";")[0].strip().lower() != "application/json":
         message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
-        raise CallRejected(message, None, type="Bad Request")
+        raise CallRejected(message, None, "media_type")
     if not data:
         raise _invalid([("missing", "body", "Field required", None)])
     try:
-        return kind.model_validate(orjson.loads(data))
+        value: JsonValue = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise _invalid([("json_invalid", f"body.{error.pos}", "JSON decode error", {})]) from error
+        raise _invalid([("json_invalid", f"body.{error.pos}", "JSON decode error", {})], "json") from error
+    return validated(kind, value)
+
+
+def validated(kind: type[B], value: object) -> B:
+    """Makes a body of what was JSON.
+
+    Raises:
+        CallRejected: It is no object, or a field is missing or of another type.
+    """
+    try:
+        return kind.model_validate(value)
     except ValidationError as error:
         # The branch of a union that failed is left out of the place, as vLLM does.
         mistakes = [
@@ -147,11 +178,11 @@ def parse(kind: type[B], content_type: str, data: bytes) -> B:
         raise _invalid(mistakes) from error
 
 
-def _invalid(mistakes: list[tuple[str, str, str, object]]) -> CallRejected:
+def _invalid(mistakes: list[tuple[str, str, str, object]], kind: RefusalKind = "shape") -> CallRejected:
     lines = [f"{len(mistakes)} validation error{'s' if len(mistakes) > 1 else ''}:"]
-    for kind, where, message, given in mistakes:
+    for mistake, where, message, given in mistakes:
         shown = str(given)
         if isinstance(given, Sized) and not isinstance(given, str):
             shown = f"<{type(given).__name__} of {len(given)} items>"
-        lines.append(f"  {{'type': {kind!r}, 'loc': {where!r}, 'msg': {message!r}, 'input': {shown!r}}}")
-    return CallRejected("\n".join(lines), mistakes[0][1], type="Bad Request")
+        lines.append(f"  {{'type': {mistake!r}, 'loc': {where!r}, 'msg': {message!r}, 'input': {shown!r}}}")
+    return CallRejected("\n".join(lines), mistakes[0][1], kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -15,6 +16,7 @@ from gateway.simulator.bodies import (
     EmbeddingBody,
     GenerationBody,
     Message,
+    RefusalKind,
     ResponseFormat,
     ToolBody,
 )
@@ -87,6 +89,35 @@ class Embedding:
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """Where engines differ in what they take. The defaults are vLLM's.
+
+    Attributes:
+        names: What a name does that isn't served: it is refused, or echoed, or the default's stands in its place.
+        completion_tokens: The limit of a completion that sets none; None for the rest of the context.
+        clamps: A limit above the context is lowered rather than refused, a negative one is none, and 0 is 1.
+        refuses_overflow: A prompt and a limit that only fit one by one are refused rather than the limit lowered.
+        truncates: A prompt above the context is cut rather than refused.
+        max_stops: Most stop strings, or None.
+        checks_ranges: Sampling parameters out of range are refused.
+        counts_choices: ``n`` is more than an ignored field.
+        named_finish: How the call of a function that the client named ends.
+        thinks: ``reasoning_effort`` has an effect.
+    """
+
+    names: Literal["refused", "echoed", "ignored"] = "refused"
+    completion_tokens: int | None = 16
+    clamps: bool = False
+    refuses_overflow: bool = False
+    truncates: bool = False
+    max_stops: int | None = 4
+    checks_ranges: bool = True
+    counts_choices: bool = True
+    named_finish: FinishReason = "stop"
+    thinks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class CallReader:
     """Reads calls for an engine that answers to ``models`` (the first is the default) within ``context_tokens``.
 
@@ -95,9 +126,25 @@ class CallReader:
 
     models: tuple[str, ...]
     context_tokens: int
+    rules: Rules = Rules()
 
     def chat(self, body: ChatBody) -> Generation:
         """Reads a call of /v1/chat/completions."""
+        try:
+            return self._chat(body)
+        except CallRejected as error:
+            error.streaming = bool(body.stream)
+            raise
+
+    def completion(self, body: CompletionBody) -> Generation:
+        """Reads a call of /v1/completions."""
+        try:
+            return self._completion(body)
+        except CallRejected as error:
+            error.streaming = bool(body.stream)
+            raise
+
+    def _chat(self, body: ChatBody) -> Generation:
         if not body.messages:
             raise _bad("Cannot apply chat template to an empty conversation. Provide at least one message.", None)
         last = body.messages[-1]
@@ -107,7 +154,7 @@ class CallReader:
             raise _bad("when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs")
         assignment = Assignment(
             question,
-            thoughts=_THOUGHTS.get(body.reasoning_effort or "none", 1),
+            thoughts=_THOUGHTS.get(body.reasoning_effort or "none", 1) if self.rules.thinks else 0,
             tool_result=last.text if last.role == "tool" else None,
             tool=tool,
             json_schema=_json_schema(body.response_format) if tool is None else None,
@@ -117,29 +164,29 @@ class CallReader:
         prompts = (Prompt(question, chat_tokens(body.messages, body.tools)),)
         return self._generation(body, prompts, assignment, max_tokens, logprobs)
 
-    def completion(self, body: CompletionBody) -> Generation:
-        """Reads a call of /v1/completions."""
+    def _completion(self, body: CompletionBody) -> Generation:
         prompts = _prompts(body.prompt)
         if not 1 <= len(prompts) <= _MAX_PROMPTS:
             raise _bad(f"prompt must hold 1 to {_MAX_PROMPTS} prompts, got {len(prompts)}.", "prompt")
         assignment = Assignment("", continues=True, json_schema=_json_schema(body.response_format))
-        max_tokens = 16 if body.max_tokens is None else body.max_tokens
+        max_tokens = self.rules.completion_tokens if body.max_tokens is None else body.max_tokens
         return self._generation(body, prompts, assignment, max_tokens, body.logprobs)
 
     def embedding(self, body: EmbeddingBody) -> Embedding:
         """Reads a call of /v1/embeddings."""
         model, inputs = self.model(body.model), _prompts(body.input)
-        for item in inputs:
-            self._check_fits(item)
-        return Embedding(model, inputs, body.dimensions or 384, body.encoding_format == "base64")
+        fitting = tuple(self._fitting(item) for item in inputs)
+        return Embedding(model, fitting, body.dimensions or 384, body.encoding_format == "base64")
 
     def model(self, named: str | None) -> str:
-        """Returns the model that a call names, or the default."""
+        """Returns the name that an answer gives back: the one in the call, or the default's."""
         model = named or self.models[0]
-        if model not in self.models:
-            message = f"The model `{model}` does not exist. Valid aliases: {', '.join(self.models)}."
-            raise CallRejected(message, "model", status=404, type="NotFoundError")
-        return model
+        if model in self.models or self.rules.names == "echoed":
+            return model
+        if self.rules.names == "ignored":
+            return self.models[0]
+        message = f"The model `{model}` does not exist. Valid aliases: {', '.join(self.models)}."
+        raise CallRejected(message, "model", "unknown_model")
 
     def _generation(
         self,
@@ -150,23 +197,38 @@ class CallReader:
         logprobs: int | None,
     ) -> Generation:
         model = self.model(body.model)
-        _check_sampling(body, logprobs)
-        if max_tokens is not None and max_tokens > self.context_tokens:
+        stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+        if self.rules.max_stops is not None and len(stop) > self.rules.max_stops:
+            message = f"1 validation error: List should have at most {self.rules.max_stops} items, not {len(stop)}"
+            raise CallRejected(message, "body.stop", "shape")
+        if logprobs is not None and not 0 <= logprobs <= _MAX_LOGPROBS:
+            message = f"Requested sample logprobs of {logprobs}, which is greater than max allowed: {_MAX_LOGPROBS}"
+            raise _bad(message, "logprobs", logprobs)
+        if self.rules.checks_ranges:
+            _check_sampling(body)
+        if self.rules.clamps and max_tokens is not None:
+            max_tokens = None if max_tokens < 0 else max(1, max_tokens)
+        if max_tokens is not None and max_tokens > self.context_tokens and not self.rules.clamps:
             message = f"max_tokens={max_tokens} cannot be greater than max_model_len={self.context_tokens}. "
             raise _bad(message + "Please request fewer output tokens.", "max_tokens", max_tokens)
-        stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
         named = isinstance(body, ChatBody) and isinstance(body.tool_choice, ToolBody)
-        finish: FinishReason = "tool_calls" if assignment.tool is not None and not named else "stop"
+        called: FinishReason = self.rules.named_finish if named else "tool_calls"
+        finish: FinishReason = called if assignment.tool is not None else "stop"
+        prompts = tuple(self._fitting(prompt) for prompt in prompts)
         answers: list[Answer] = []
         for prompt in prompts:
-            self._check_fits(prompt)
             room = self.context_tokens - prompt.tokens
+            if self.rules.refuses_overflow and max_tokens is not None and max_tokens > room:
+                message = (
+                    f"`inputs` tokens + `max_new_tokens` must be <= {self.context_tokens}. Given: {prompt.tokens} "
+                )
+                raise _bad(f"{message}`inputs` tokens and {max_tokens} `max_new_tokens`", None, None, "too_long")
             most = room if max_tokens is None else min(max_tokens, room)
             if most < 1:
                 raise _bad(f"max_tokens must be at least 1, got {most}.", "max_tokens", most)
             least = most + 1 if body.ignore_eos else min(body.min_tokens or 0, most)
             task = replace(assignment, prompt=assignment.prompt or prompt.text, min_tokens=least)
-            for choice in range(body.n or 1):
+            for choice in range((body.n or 1) if self.rules.counts_choices else 1):
                 try:
                     pieces = compose(replace(task, seed=(body.seed or 0) + choice))
                 except BadSchema as error:
@@ -183,14 +245,19 @@ class CallReader:
             answers=tuple(answers),
         )
 
-    def _check_fits(self, prompt: Prompt) -> None:
+    def _fitting(self, prompt: Prompt) -> Prompt:
+        if self.rules.truncates:
+            return replace(prompt, tokens=min(prompt.tokens, self.context_tokens // 2))
         if prompt.tokens > self.context_tokens:
             message = (
                 f"This model's maximum context length is {self.context_tokens} tokens. However, your prompt contains "
                 f"at least {self.context_tokens + 1} input tokens, which exceeds this limit even without any output "
                 f"tokens. Please reduce the length of the input prompt."
             )
-            raise _bad(message, "input_tokens", self.context_tokens + 1)
+            error = _bad(message, "input_tokens", self.context_tokens + 1, "too_long")
+            error.sizes = (prompt.tokens, self.context_tokens)
+            raise error
+        return prompt
 
 
 def chat_tokens(messages: Sequence[Message], tools: Sequence[ToolBody] | None) -> int:
@@ -211,7 +278,7 @@ def _prompts(value: str | list[str] | list[int] | list[list[int]]) -> tuple[Prom
     return tuple(prompt for item in value if not isinstance(item, int) for prompt in _prompts(item))
 
 
-def _check_sampling(body: GenerationBody, logprobs: int | None) -> None:
+def _check_sampling(body: GenerationBody) -> None:
     for name, (allowed, text) in _RANGES.items():
         value: float | None = getattr(body, name)
         if value is not None and not allowed(value):
@@ -220,9 +287,6 @@ def _check_sampling(body: GenerationBody, logprobs: int | None) -> None:
         raise _bad(f"n must be 1 when using greedy sampling, got {body.n}.", "n", body.n)
     if body.stream_options is not None and not body.stream:
         raise _bad("Stream options can only be defined when `stream=True`.", "stream_options")
-    if logprobs is not None and not 0 <= logprobs <= _MAX_LOGPROBS:
-        message = f"Requested sample logprobs of {logprobs}, which is greater than max allowed: {_MAX_LOGPROBS}"
-        raise _bad(message, "logprobs", logprobs)
 
 
 def _chosen_tool(body: ChatBody, question: str) -> Tool | None:
@@ -251,7 +315,7 @@ def _json_schema(wanted: ResponseFormat | None) -> JsonValue:
     return wanted.json_schema.body
 
 
-def _bad(message: str, param: str | None, value: object = None) -> CallRejected:
+def _bad(message: str, param: str | None, value: object = None, kind: RefusalKind = "value") -> CallRejected:
     if param is not None:
         message += f" (parameter={param})" if value is None else f" (parameter={param}, value={value})"
-    return CallRejected(message, param)
+    return CallRejected(message, param, kind)

@@ -14,6 +14,8 @@ import uvicorn
 
 from gateway.config.units import parse_duration_s
 from gateway.simulator.batching import Pace
+from gateway.simulator.closing_protocol import ClosingProtocol
+from gateway.simulator.dialects import DIALECTS
 from gateway.simulator.server import Settings, SimulatedEngine
 
 _SHUTDOWN_S = 5  # for clients that read slowly; running answers are ended at once
@@ -24,11 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pace = Pace()
     add = parser.add_argument
     add("--port", type=_whole(0, 65535), required=True, help="port to listen on; 0 takes a free one and prints it")
+    add("--dialect", choices=tuple(DIALECTS), default="vllm", help="whose wire format it speaks (%(default)s)")
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     add("--model", action="append", metavar="NAME", help="a name it answers to; may be repeated (simulated)")
     add("--ttft", type=_duration, default=pace.ttft_s, help="fixed time before the prefill of a request (50ms)")
     add("--itl", type=_duration, default=pace.itl_s, help="time between two tokens (20ms)")
     add("--slots", type=_whole(1, 100_000), default=pace.slots, help="most requests in the batch (%(default)s)")
+    add("--max-queue", type=_whole(0, 10**6), help="most requests that wait for a slot; more are refused (no limit)")
     add("--prefill-rate", type=_whole(1, 10**9), default=4000, help="prompt tokens a second (%(default)s)")
     add("--batch-knee", type=_whole(1, 100_000), help="batch size above which decoding slows down (as --slots)")
     add("--context", type=_whole(16, 10**7), default=8192, help="most tokens of prompt and answer (%(default)s)")
@@ -47,12 +51,22 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         batch_knee=arguments.batch_knee or arguments.slots,
         jitter_ratio=arguments.jitter,
     )
-    return Settings(models=tuple(models), pace=pace, context_tokens=arguments.context, seed=arguments.seed)
+    return Settings(
+        dialect=arguments.dialect,
+        models=tuple(models),
+        pace=pace,
+        context_tokens=arguments.context,
+        max_queue=arguments.max_queue,
+        seed=arguments.seed,
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves until SIGINT or SIGTERM. Returns the exit status: 1 if the port could not be had."""
+    """Serves until SIGINT or SIGTERM. Returns the exit status: 1 if the port could not be had, 2 for a wrong option."""
     settings = settings_from(arguments)
+    if settings.max_queue is not None and not DIALECTS[settings.dialect].has_queue_limit:
+        print(f"weir engine: the queue of {settings.dialect} has no limit; leave out --max-queue", file=sys.stderr)
+        return 2
     host, port = str(arguments.host), int(arguments.port)
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -63,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     with listener:
         port = int(listener.getsockname()[1])
         shown = f"[{host}]" if ":" in host else host
-        print(f"Simulated engine on http://{shown}:{port} (model {', '.join(settings.models)})", flush=True)
+        said = f"{settings.dialect} dialect, model {', '.join(settings.models)}"
+        print(f"Simulated engine on http://{shown}:{port} ({said})", flush=True)
         _Server(SimulatedEngine(settings)).run(sockets=[listener])
     return 0
 
@@ -76,10 +91,11 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 engine,
                 loop="uvloop",
-                http="httptools",
+                http=ClosingProtocol,
                 lifespan="off",
                 log_level="warning",
                 access_log=False,
+                server_header=False,
                 timeout_graceful_shutdown=_SHUTDOWN_S,
             )
         )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.simulator.batching import Batch, Pace
-from gateway.simulator.metrics_text import EngineCounts, render
+from gateway.simulator.metrics_text import EngineCounts
+from gateway.simulator.output import Output
 from gateway.simulator.text import Answer
-from gateway.simulator.wire import Output
 
 _TIMER_GRAIN_S = 0.001  # uvloop rounds timers to milliseconds; a shorter one would fire early and spin
 
@@ -23,43 +24,68 @@ class Job:
     answer: Answer | None
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The jobs of one call while they run.
+
+    Attributes:
+        outputs: Every job ends with one that has a finish reason. Choices are numbered as the jobs are.
+        admitted: Set once one of the jobs has a slot, or will never get one.
+        speaking: Set once there is an output.
+    """
+
+    outputs: asyncio.Queue[Output] = field(default_factory=asyncio.Queue[Output])
+    admitted: asyncio.Event = field(default_factory=asyncio.Event)
+    speaking: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, output: Output) -> None:
+        """Hands out one output."""
+        self.outputs.put_nowait(output)
+        self.admitted.set()
+        self.speaking.set()
+
+
 @dataclass(slots=True)
 class _Running:
     job: Job
     choice: int
     arrived_s: float
-    outputs: asyncio.Queue[Output]
+    run: Run
     emitted: int = 0
+    first_s: float = 0.0
 
 
 class Engine:
-    """Runs jobs in one batch and counts them. Belongs to one event loop."""
+    """Runs jobs in one batch and counts them in ``counts``. Belongs to one event loop."""
 
-    def __init__(self, pace: Pace, seed: int, kv_tokens: int) -> None:
+    def __init__(self, pace: Pace, seed: int, counts: EngineCounts) -> None:
         self._batch = Batch(pace, seed)
-        self._kv_tokens = kv_tokens
-        self._counts = EngineCounts()
+        self._counts = counts
         self._sequences: dict[int, _Running] = {}
+        self._queue: deque[tuple[int, Run]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    @contextmanager
-    def run(self, jobs: Sequence[Job]) -> Generator[asyncio.Queue[Output]]:
-        """Runs jobs for as long as the block lasts; what hasn't ended by then is aborted.
+    @property
+    def batch(self) -> Batch:
+        """To look at."""
+        return self._batch
 
-        Every job ends with one output that has a finish reason. Choices are numbered as the jobs are.
-        """
-        outputs: asyncio.Queue[Output] = asyncio.Queue()
+    @contextmanager
+    def run(self, jobs: Sequence[Job]) -> Generator[Run]:
+        """Runs jobs for as long as the block lasts; what hasn't ended by then is aborted."""
+        run = Run()
         self._turn()
         now_s = asyncio.get_running_loop().time()
         numbers: list[int] = []
         for choice, job in enumerate(jobs):
             length = len(job.answer.pieces) if job.answer is not None else 1
             number = self._batch.submit(now_s, job.prompt_tokens, length)
-            self._sequences[number] = _Running(job, choice, now_s, outputs)
+            self._sequences[number] = _Running(job, choice, now_s, run)
+            self._queue.append((number, run))
             numbers.append(number)
         self._schedule()
         try:
-            yield outputs
+            yield run
         finally:
             self._abort([number for number in numbers if number in self._sequences])
 
@@ -68,12 +94,7 @@ class Engine:
         sequences = dict(self._sequences)
         self._abort(list(sequences))
         for sequence in sequences.values():
-            sequence.outputs.put_nowait(Output(sequence.choice, None, "abort"))
-
-    def metrics(self, model: str) -> bytes:
-        """Returns the Prometheus text."""
-        batch, kv_usage_ratio = self._batch, self._batch.cached_tokens / self._kv_tokens
-        return render(model, self._counts, running=batch.running, waiting=batch.waiting, kv_usage_ratio=kv_usage_ratio)
+            sequence.run.put(Output(sequence.choice, None, "abort"))
 
     def _abort(self, numbers: Sequence[int]) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -84,6 +105,8 @@ class Engine:
             self._schedule()
 
     def _schedule(self) -> None:
+        while self._queue and not self._batch.is_waiting(self._queue[0][0]):
+            self._queue.popleft()[1].admitted.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -100,15 +123,23 @@ class Engine:
             sequence = self._sequences[token.sequence]
             answer, piece = sequence.job.answer, None
             if sequence.emitted == 0:
+                sequence.first_s = token.at_s
                 self._counts.prompt_tokens += sequence.job.prompt_tokens
-                self._counts.record_ttft(token.at_s - sequence.arrived_s)
+                self._counts.first_token.record(token.at_s - sequence.arrived_s)
             if answer is not None:
                 piece = answer.pieces[sequence.emitted]
                 self._counts.generation_tokens += 1
             sequence.emitted += 1
             finish = None
+            queued_s, at_s = token.admitted_s - sequence.arrived_s, token.at_s - sequence.arrived_s
             if token.last:
                 finish = answer.finish_reason if answer is not None else "stop"
-                self._counts.finished["stop" if finish == "tool_calls" else finish] += 1
+                self._counts.finished[finish] += 1
+                self._counts.queue.record(queued_s)
+                self._counts.prefill_s += sequence.first_s - token.admitted_s
+                self._counts.inference.record(at_s - queued_s)
+                self._counts.duration.record(at_s)
+                if sequence.emitted > 1:
+                    self._counts.per_token.record((token.at_s - sequence.first_s) / (sequence.emitted - 1))
                 del self._sequences[token.sequence]
-            sequence.outputs.put_nowait(Output(sequence.choice, piece, finish))
+            sequence.run.put(Output(sequence.choice, piece, finish, queued_s, at_s))

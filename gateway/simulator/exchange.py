@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from gateway.simulator.wire import Fields
+from gateway.simulator.closing_protocol import close_after
+from gateway.simulator.dialects.protocol import Headers, Reply
 
 
 class ClientLeft(Exception):
@@ -17,11 +18,18 @@ class ClientLeft(Exception):
 
 
 class Exchange:
-    """Wraps what ASGI hands to an application for one request."""
+    """Wraps what ASGI hands to an application for one request.
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    Args:
+        fixed: Headers of every answer.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, fixed: Headers) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.query: str = scope["query_string"].decode("latin-1")
+        self._scope = scope
+        self._fixed = fixed
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
         self._send = send
@@ -59,18 +67,35 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def reply(self, status: int, body: Fields | bytes, content_type: str = "application/json") -> None:
-        """Sends a whole answer."""
-        data = body if isinstance(body, bytes) else orjson.dumps(body)
-        headers = [(b"content-length", str(len(data)).encode()), (b"content-type", content_type.encode())]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers if data else headers[:1]})
-        await self._send({"type": "http.response.body", "body": data})
+    async def reply(self, reply: Reply) -> None:
+        """Sends a whole answer; without its body to a HEAD."""
+        data = _data(reply)
+        headers = [*self._fixed, ("content-length", str(len(data))), *reply.headers]
+        if data and reply.content_type:
+            headers.append(("content-type", reply.content_type))
+        await self._send({"type": "http.response.start", "status": reply.status, "headers": _encoded(headers)})
+        await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else data})
 
-    async def start_stream(self) -> None:
-        """Sends the head of an event stream at once."""
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+    async def start_stream(self, media_type: str, headers: Headers, *, closes: bool) -> None:
+        """Sends the head of a stream at once; ``closes``: the connection ends with it."""
+        if closes:
+            close_after(self._scope)
+        sent = _encoded([*self._fixed, ("content-type", media_type), *headers])
+        await self._send({"type": "http.response.start", "status": 200, "headers": sent})
+
+    async def reply_as_stream(self, reply: Reply, headers: Headers) -> None:
+        """Sends a whole answer as a stream is sent: nobody says how long it is."""
+        await self.start_stream(reply.content_type, headers, closes=False)
+        await self.write(_data(reply), last=True)
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Sends a piece of the stream; waits while the client reads too slowly."""
         await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+
+
+def _encoded(headers: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode("latin-1")) for name, value in headers]
+
+
+def _data(reply: Reply) -> bytes:
+    return reply.body if isinstance(reply.body, bytes) else orjson.dumps(reply.body)

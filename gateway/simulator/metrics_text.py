@@ -1,59 +1,104 @@
-"""The engine's counts and their Prometheus text, under vLLM's names."""
+"""What an engine has done since it started, and the Prometheus text in which the dialects say it."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from gateway.simulator.text import FinishReason
 
-_TTFT_EDGES_S = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0),
-    *(2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
-)
-_FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
+TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@dataclass(slots=True)
+class Tally:
+    """A histogram of seconds."""
+
+    def __init__(self, edges_s: Sequence[float]) -> None:
+        self.edges_s = tuple(edges_s)
+        self.buckets = [0] * (len(self.edges_s) + 1)
+        self.sum_s = 0.0
+
+    def record(self, seconds: float) -> None:
+        """Adds one value."""
+        self.buckets[bisect_left(self.edges_s, seconds)] += 1
+        self.sum_s += seconds
+
+
 class EngineCounts:
-    """What the engine has done since it started."""
+    """What the engine has done.
 
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    finished: Counter[FinishReason] = field(default_factory=Counter[FinishReason])
-    ttft_buckets: list[int] = field(default_factory=lambda: [0] * (len(_TTFT_EDGES_S) + 1))
-    ttft_sum_s: float = 0.0
+    Args:
+        edges_s: Upper bounds of the buckets of its histograms, rising.
+    """
 
-    def record_ttft(self, seconds: float) -> None:
-        """Adds one time to first token, from the arrival of the request."""
-        self.ttft_buckets[bisect_left(_TTFT_EDGES_S, seconds)] += 1
-        self.ttft_sum_s += seconds
+    def __init__(self, edges_s: Sequence[float]) -> None:
+        self.requests = 0
+        self.refused = 0
+        self.overloaded = 0
+        """Of the refused ones, those that found the queue full."""
+        self.prompt_tokens = 0
+        self.generation_tokens = 0
+        self.finished: Counter[FinishReason] = Counter()
+        self.prefill_s = 0.0
+        """From slot to first token, all finished requests together."""
+        self.first_token = Tally(edges_s)
+        """From the arrival of a request."""
+        self.queue = Tally(edges_s)
+        """From the arrival to the slot; of finished requests, as are the rest."""
+        self.inference = Tally(edges_s)
+        """From the slot to the last token."""
+        self.duration = Tally(edges_s)
+        self.per_token = Tally(edges_s)
+        """Mean time between the tokens of a request that has at least two."""
 
 
-def render(model: str, counts: EngineCounts, *, running: int, waiting: int, kv_usage_ratio: float) -> bytes:
-    """Returns the text of /metrics. ``model`` becomes the label ``model_name``."""
-    name = model.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    labels = f'engine="0",model_name="{name}"'
-    lines: list[str] = []
+class MetricsText:
+    """Builds the text.
 
-    def metric(short: str, kind: str, text: str, *samples: tuple[str, str, float]) -> None:
-        lines.append(f"# HELP vllm:{short} {text}")
-        lines.append(f"# TYPE vllm:{short} {kind}")
-        lines.extend(f"vllm:{short}{suffix}{{{labels}{more}}} {value}" for suffix, more, value in samples)
+    Args:
+        prefix: In front of every name.
+        labels: Of every sample.
+    """
 
-    metric("num_requests_running", "gauge", "Requests that hold a slot.", ("", "", float(running)))
-    metric("num_requests_waiting", "gauge", "Requests in the queue.", ("", "", float(waiting)))
-    metric("kv_cache_usage_perc", "gauge", "Share of the KV cache in use, 0 to 1.", ("", "", kv_usage_ratio))
-    metric("prompt_tokens_total", "counter", "Prompt tokens processed.", ("", "", float(counts.prompt_tokens)))
-    metric("generation_tokens_total", "counter", "Tokens generated.", ("", "", float(counts.generation_tokens)))
-    finished = {str(reason): number for reason, number in counts.finished.items()}
-    samples = [("", f',finished_reason="{reason}"', float(finished.get(reason, 0))) for reason in _FINISH_REASONS]
-    metric("request_success_total", "counter", "Requests finished.", *samples)
-    below, buckets = 0, list[tuple[str, str, float]]()
-    for edge, number in zip((*map(str, _TTFT_EDGES_S), "+Inf"), counts.ttft_buckets, strict=True):
-        below += number
-        buckets.append(("_bucket", f',le="{edge}"', float(below)))
-    total = [("_sum", "", counts.ttft_sum_s), ("_count", "", float(below))]
-    metric("time_to_first_token_seconds", "histogram", "From arrival to the first token.", *buckets, *total)
-    return ("\n".join(lines) + "\n").encode()
+    def __init__(self, prefix: str, **labels: str) -> None:
+        self._prefix = prefix
+        self._labels = labels
+        self._lines: list[str] = []
+
+    def add(self, name: str, kind: str, text: str, value: float) -> None:
+        """Adds a metric of one sample."""
+        self.add_labelled(name, kind, text, [({}, value)])
+
+    def add_labelled(self, name: str, kind: str, text: str, samples: Sequence[tuple[dict[str, str], float]]) -> None:
+        """Adds a metric with more labels."""
+        self._head(name, kind, text)
+        for labels, value in samples:
+            self._sample(name, labels, value)
+
+    def add_histogram(self, name: str, text: str, tally: Tally) -> None:
+        """Adds a histogram."""
+        self._head(name, "histogram", text)
+        below = 0
+        for edge, number in zip((*map(str, tally.edges_s), "+Inf"), tally.buckets, strict=True):
+            below += number
+            self._sample(f"{name}_bucket", {"le": edge}, below)
+        self._sample(f"{name}_sum", {}, tally.sum_s)
+        self._sample(f"{name}_count", {}, below)
+
+    def render(self) -> bytes:
+        """Returns the text."""
+        return ("\n".join(self._lines) + "\n").encode()
+
+    def _head(self, name: str, kind: str, text: str) -> None:
+        self._lines.append(f"# HELP {self._prefix}{name} {text}")
+        self._lines.append(f"# TYPE {self._prefix}{name} {kind}")
+
+    def _sample(self, name: str, labels: dict[str, str], value: float) -> None:
+        pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in (self._labels | labels).items())
+        shown = f"{{{pairs}}}" if pairs else ""
+        self._lines.append(f"{self._prefix}{name}{shown} {float(value)}")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

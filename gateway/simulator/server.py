@@ -1,46 +1,21 @@
-"""The simulated engine as an ASGI application: vLLM's routes over one batch."""
+"""The simulated engine as an ASGI application: one dialect's routes over one batch."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Literal
 from uuid import uuid4
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.simulator.batching import Pace
-from gateway.simulator.bodies import (
-    B,
-    CallRejected,
-    ChatBody,
-    CompletionBody,
-    EmbeddingBody,
-    TokenizeBody,
-    parse,
-)
-from gateway.simulator.calls import CallReader, Generation, chat_tokens
-from gateway.simulator.engine import Engine, Job
+from gateway.simulator.bodies import CallRejected
+from gateway.simulator.dialects import DIALECTS
+from gateway.simulator.dialects.protocol import Asked, Embeds, Generates, Page, Reply, Request, Route, State
+from gateway.simulator.engine import Engine, Job, Run
 from gateway.simulator.exchange import ClientLeft, Exchange
-from gateway.simulator.text import pieces_of, token_id
-from gateway.simulator.wire import DONE, VERSION, Fields, GenerationWire, embedding_body, error_body
+from gateway.simulator.metrics_text import EngineCounts
+from gateway.simulator.settings import Settings
 
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What one engine is.
-
-    Attributes:
-        models: The names it answers to; the first is the default and the label of its metrics.
-        context_tokens: Most tokens of a prompt and its answer together.
-        seed: Of the jitter.
-    """
-
-    models: tuple[str, ...] = ("simulated",)
-    pace: Pace = field(default_factory=Pace)
-    context_tokens: int = 8192
-    seed: int = 0
+__all__ = ["Settings", "SimulatedEngine"]
 
 
 class SimulatedEngine:
@@ -49,118 +24,129 @@ class SimulatedEngine:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._started_unix_s = int(time.time())
-        self._reader = CallReader(settings.models, settings.context_tokens)
-        self._engine = Engine(settings.pace, settings.seed, settings.pace.slots * settings.context_tokens)
-        self._routes: dict[str, tuple[str, Callable[[Exchange], Awaitable[None]]]] = {
-            "/v1/chat/completions": ("POST", self._chat),
-            "/v1/completions": ("POST", self._completion),
-            "/v1/embeddings": ("POST", self._embeddings),
-            "/tokenize": ("POST", self._tokenize),
-            "/v1/models": ("GET", self._models),
-            "/health": ("GET", self._health),
-            "/version": ("GET", self._version),
-            "/metrics": ("GET", self._metrics),
-        }
+        self._dialect = DIALECTS[settings.dialect]
+        self._routes = self._dialect.routes()
+        self._counts = EngineCounts(self._dialect.edges_s)
+        self._engine = Engine(settings.pace, settings.seed, self._counts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request; other kinds of scope (lifespan, websocket) end without an answer."""
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send)
-        method, handler = self._routes.get(exchange.path, ("", self._unknown))
-        if method not in ("", exchange.method):
-            await exchange.reply(405, {"detail": "Method Not Allowed"})
+        exchange = Exchange(scope, receive, send, self._dialect.headers)
+        path = exchange.path
+        route = self._routes.get(f"{exchange.method} {path}") or self._routes.get(path)
+        if route is None or exchange.method not in _methods(route):
+            await exchange.reply(self._dialect.missing(exchange.method, path, known=route is not None))
             return
         try:
-            await handler(exchange)
+            await self._serve(exchange, route)
         except CallRejected as error:
-            await exchange.reply(error.status, error_body(error))
+            self._counts.refused += 1
+            self._counts.overloaded += error.kind == "overload"
+            await self._refuse(exchange, error)
         except ClientLeft:
             return
 
+    @property
+    def open_requests(self) -> int:
+        """How many run or wait now."""
+        return self._engine.batch.running + self._engine.batch.waiting
+
     def abort_all(self) -> None:
-        """Ends every running answer as vLLM does when it is told to stop: finish reason ``abort``, then the end."""
+        """Ends every running answer as the engine does when it is told to stop."""
         self._engine.abort_all()
 
-    async def _chat(self, exchange: Exchange) -> None:
-        call = self._reader.chat(await self._body(exchange, ChatBody))
-        await self._generate(exchange, "chat", call)
+    async def _serve(self, exchange: Exchange, route: Route) -> None:
+        request = Request(
+            path=exchange.path,
+            query=exchange.query,
+            content_type=exchange.header("content-type"),
+            body=await exchange.read(),
+            client_id=exchange.header("x-request-id"),
+            random_id=uuid4().hex,
+            received_unix_s=int(time.time()),
+        )
+        match route:
+            case Page():
+                await exchange.reply(route.answer(request, self._state()))
+            case Embeds():
+                self._counts.requests += 1
+                vectors = route.read(request, self._state())
+                jobs = [Job(item.tokens, None) for item in vectors.call.inputs]
+                await exchange.run_until_client_leaves(self._embed(exchange, vectors.reply, jobs))
+            case Generates():
+                self._counts.requests += 1
+                asked = route.read(request, self._state())
+                if isinstance(asked, Reply):
+                    await exchange.reply(asked)
+                    return
+                call = asked.call
+                self._check_queue(streaming=call.stream)
+                jobs = [Job(call.prompt_of(choice).tokens, answer) for choice, answer in enumerate(call.answers)]
+                answer = self._stream if call.stream else self._whole
+                await exchange.run_until_client_leaves(answer(exchange, asked, jobs))
 
-    async def _completion(self, exchange: Exchange) -> None:
-        call = self._reader.completion(await self._body(exchange, CompletionBody))
-        await self._generate(exchange, "completion", call)
-
-    async def _generate(self, exchange: Exchange, kind: Literal["chat", "completion"], call: Generation) -> None:
-        wire = GenerationWire(kind, _id("chatcmpl" if kind == "chat" else "cmpl", exchange), int(time.time()), call)
-        jobs = [Job(call.prompt_of(choice).tokens, answer) for choice, answer in enumerate(call.answers)]
-        answer = self._stream if call.stream else self._whole
-        await exchange.run_until_client_leaves(answer(exchange, wire, jobs))
-
-    async def _stream(self, exchange: Exchange, wire: GenerationWire, jobs: list[Job]) -> None:
-        await exchange.start_stream()
-        with self._engine.run(jobs) as outputs:
+    async def _stream(self, exchange: Exchange, asked: Asked, jobs: list[Job]) -> None:
+        dialect, wire = self._dialect, asked.wire
+        with self._engine.run(jobs) as run:
+            if dialect.stream_start == "with_slot":
+                await run.admitted.wait()
+            elif dialect.stream_start == "with_first_token":
+                await run.speaking.wait()
+            await exchange.start_stream(wire.media_type, dialect.stream_headers, closes=dialect.closes_streams)
             left = len(jobs)
             while left:
-                output = await outputs.get()
+                output = await run.outputs.get()
                 for frame in wire.frames(output):
                     await exchange.write(frame)
                 left -= output.finish_reason is not None
-        if wire.call.include_usage:
-            await exchange.write(wire.usage_frame())
-        await exchange.write(DONE, last=True)
+        await exchange.write(b"".join(wire.end()), last=True)
 
-    async def _whole(self, exchange: Exchange, wire: GenerationWire, jobs: list[Job]) -> None:
-        with self._engine.run(jobs) as outputs:
+    async def _whole(self, exchange: Exchange, asked: Asked, jobs: list[Job]) -> None:
+        with self._engine.run(jobs) as run:
             left = len(jobs)
             while left:
-                output = await outputs.get()
-                wire.add(output)
+                output = await run.outputs.get()
+                asked.wire.add(output)
                 left -= output.finish_reason is not None
-        await exchange.reply(200, wire.body())
+        await exchange.reply(asked.wire.reply())
 
-    async def _embeddings(self, exchange: Exchange) -> None:
-        call = self._reader.embedding(await self._body(exchange, EmbeddingBody))
+    async def _embed(self, exchange: Exchange, reply: Reply, jobs: list[Job]) -> None:
+        with self._engine.run(jobs) as run:
+            await _drain(run, len(jobs))
+        await exchange.reply(reply)
 
-        async def answer() -> None:
-            with self._engine.run([Job(item.tokens, None) for item in call.inputs]) as outputs:
-                for _ in call.inputs:
-                    await outputs.get()
-            await exchange.reply(200, embedding_body(call, _id("embd", exchange), int(time.time())))
+    async def _refuse(self, exchange: Exchange, error: CallRejected) -> None:
+        said = self._dialect.stream_refusal(error, exchange.path) if error.streaming else None
+        if said is None:
+            await exchange.reply(self._dialect.refusal(error, exchange.path))
+            return
+        await exchange.reply_as_stream(said, self._dialect.stream_headers)
 
-        await exchange.run_until_client_leaves(answer())
+    def _check_queue(self, *, streaming: bool) -> None:
+        limit, batch = self._settings.max_queue, self._engine.batch
+        if limit is not None and batch.running >= self._settings.pace.slots and batch.waiting >= limit:
+            raise CallRejected("The request queue is full.", None, "overload", streaming=streaming)
 
-    async def _tokenize(self, exchange: Exchange) -> None:
-        body = await self._body(exchange, TokenizeBody)
-        self._reader.model(body.model)
-        messages = body.messages or []
-        pieces = pieces_of("\n".join(message.text for message in messages) if body.prompt is None else body.prompt)
-        count = chat_tokens(messages, body.tools) if body.prompt is None else len(pieces)
-        reply: Fields = {"count": count, "max_model_len": self._settings.context_tokens}
-        reply |= {"tokens": [token_id(piece) for piece in pieces]}
-        await exchange.reply(200, reply | {"token_strs": pieces if body.return_token_strs else None})
-
-    async def _models(self, exchange: Exchange) -> None:
-        rest: Fields = {"object": "model", "created": self._started_unix_s, "owned_by": "vllm"}
-        rest |= {"root": self._settings.models[0], "parent": None, "max_model_len": self._settings.context_tokens}
-        data = [{"id": name} | rest for name in self._settings.models]
-        await exchange.reply(200, {"object": "list", "data": data})
-
-    async def _health(self, exchange: Exchange) -> None:
-        await exchange.reply(200, b"")
-
-    async def _version(self, exchange: Exchange) -> None:
-        await exchange.reply(200, {"version": VERSION})
-
-    async def _metrics(self, exchange: Exchange) -> None:
-        text = self._engine.metrics(self._settings.models[0])
-        await exchange.reply(200, text, "text/plain; version=0.0.4; charset=utf-8")
-
-    async def _unknown(self, exchange: Exchange) -> None:
-        await exchange.reply(404, {"detail": "Not Found"})
-
-    async def _body(self, exchange: Exchange, kind: type[B]) -> B:
-        return parse(kind, exchange.header("content-type"), await exchange.read())
+    def _state(self) -> State:
+        batch = self._engine.batch
+        return State(
+            settings=self._settings,
+            started_unix_s=self._started_unix_s,
+            running=batch.running,
+            waiting=batch.waiting,
+            cached_tokens=batch.cached_tokens,
+            kv_tokens=self._settings.pace.slots * self._settings.context_tokens,
+            promised_tokens=batch.promised_tokens,
+            counts=self._counts,
+        )
 
 
-def _id(prefix: str, exchange: Exchange) -> str:
-    return f"{prefix}-{exchange.header('x-request-id') or uuid4().hex[:16]}"
+def _methods(route: Route) -> tuple[str, ...]:
+    return route.methods if isinstance(route, Page) else ("POST",)
+
+
+async def _drain(run: Run, jobs: int) -> None:
+    for _ in range(jobs):
+        await run.outputs.get()

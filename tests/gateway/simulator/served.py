@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import httpx2
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from gateway.simulator.closing_protocol import ClosingProtocol
 from gateway.simulator.server import Settings, SimulatedEngine
 
 
@@ -38,6 +38,14 @@ class Served:
         """Waits until a sample has that value."""
         await eventually(lambda: self._is(name, value))
 
+    async def until_open(self, requests: int) -> None:
+        """Waits until so many requests run or wait, in whatever dialect."""
+
+        async def holds() -> bool:
+            return self.app.open_requests == requests
+
+        await eventually(holds)
+
     async def _is(self, name: str, value: float) -> bool:
         return await self.metric(name) == value
 
@@ -53,11 +61,11 @@ async def eventually(holds: Callable[[], Awaitable[bool]], within_s: float = 10.
 async def serve(settings: Settings) -> AsyncGenerator[Served]:
     """Serves an engine in this event loop; ends its answers and connections when the block ends."""
     app, state = SimulatedEngine(settings), ServerState()
-    config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False)
+    config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, server_header=False)
     config.load()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: HttpToolsProtocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+        lambda: ClosingProtocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )
     port = int(server.sockets[0].getsockname()[1])
     url = f"http://127.0.0.1:{port}"

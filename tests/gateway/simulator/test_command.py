@@ -120,3 +120,15 @@ async def test_a_signal_ends_its_streams_in_order_and_the_process_cleanly(number
         assert await child.wait() == 0
         assert child.stderr is not None
         assert await child.stderr.read() == b""
+
+
+def test_the_dialect_and_the_limit_of_the_queue_are_options() -> None:
+    settings = settings_from(parsed("--dialect", "tgi", "--max-queue", "3"))
+    assert (settings.dialect, settings.max_queue) == ("tgi", 3)
+    with pytest.raises(argparse.ArgumentError, match="invalid choice"):
+        parsed("--dialect", "klingon")
+
+
+def test_a_limit_for_a_queue_that_has_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(parsed("--dialect", "llamacpp", "--max-queue", "3")) == 2
+    assert "the queue of llamacpp has no limit" in capsys.readouterr().err
