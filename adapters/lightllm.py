@@ -30,6 +30,7 @@ class LightLlm:
     """Implements ``types.Adapter``."""
 
     name: str = "lightllm"
+    stream_type: str = "event-stream"
     idle_s: float = 4.0  # its server, hypercorn, closes at 5 s by default and at 10 s since August 2026
     health_path: str = "/health"  # instant, runs no model step; a stuck engine shows there after 200 s only
 

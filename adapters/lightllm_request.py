@@ -15,7 +15,7 @@ import orjson
 from .bodies import edit
 from .json_values import as_list, as_object, read_json
 from .lightllm_messages import developers, foreign_parts, system_messages, with_system_roles
-from .types import EngineFailed, GatewayRequest, UpstreamRequest
+from .types import EngineFailed, GatewayRequest, Unsupported, UpstreamRequest
 
 # Of these, only the number of choices is fixed; the others are what it is built with unless its environment says other.
 _MOST_CHOICES = 8
@@ -153,8 +153,8 @@ def _size_bytes(schema: Mapping[str, Any]) -> int:
         return _LONGEST_SCHEMA_BYTES + 1
 
 
-def _unsupported(field: str, why: str) -> EngineFailed:
-    return EngineFailed(400, f"lightllm {why} ({field})", code="unsupported_parameter", param=field)
+def _unsupported(field: str, why: str) -> Unsupported:
+    return Unsupported(f"lightllm {why} ({field})", field)
 
 
 # --- what is changed

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .bodies import BadBody, edit
 from .openai_compatible import OpenAiCompatible
 from .openai_stream import OpenAiStream
-from .types import AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
+from .types import AnswerReader, EngineFailed, GatewayRequest, Unsupported, UpstreamRequest
 
 _DIALECT = OpenAiCompatible(name="lmdeploy", strip_nulls=True, sends_done=True)
 _WITHOUT_EFFECT = ("presence_penalty", "frequency_penalty")
@@ -23,17 +23,13 @@ class LmDeploy:
     """Implements ``types.Adapter``."""
 
     name: str = "lmdeploy"
+    stream_type: str = "event-stream"
     idle_s: float = 4.0
     health_path: str = "/health"
 
     def encode(self, request: GatewayRequest, model: str | None) -> UpstreamRequest:
         if request.operation == "embeddings":
-            raise EngineFailed(
-                400,
-                "lmdeploy cannot make embeddings: name a model of another engine (model)",
-                code="unsupported_parameter",
-                param="model",
-            )
+            raise Unsupported("lmdeploy cannot make embeddings: name a model of another engine (model)", "model")
         dropped = tuple(key for key in _WITHOUT_EFFECT if request.body.get(key)) if request.operation != "other" else ()
         if dropped:
             try:

@@ -8,8 +8,6 @@ import sys
 
 import httpx2
 
-from adapters import ADAPTERS
-
 from .config import Config, EndpointConfig, PoolConfig
 from .config.values import model_name
 from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
@@ -40,9 +38,8 @@ async def discover(listen: str) -> Config:
         name = f"{engine.engine} {printable(engine.version, VERSION_CHARS)}".strip()
         models = [model for model in engine.models if _servable(model)]
         print(f"found {name} on {url}: {', '.join(models) or 'no models'}", file=sys.stderr)
-        dialect = engine.engine if engine.engine in ADAPTERS else "openai"
         for model in models:
-            fields = {"url": url, "engine": dialect, "model": model}
+            fields = {"url": url, "engine": engine.engine, "model": model}
             pools.setdefault(model, []).append(EndpointConfig.model_validate(fields))
     if not pools:
         ports = ", ".join(str(port) for port in PORTS)

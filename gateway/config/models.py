@@ -115,7 +115,7 @@ Name = Annotated[str, AfterValidator(values.model_name)]
 Address = Annotated[str, AfterValidator(values.address)]
 HeaderName = Annotated[str, AfterValidator(values.header_name)]
 HeaderValue = Annotated[str, AfterValidator(values.header_value)]
-Engine = Literal["auto", "openai", "vllm", "sglang", "llamacpp", "ollama", "tgi"]
+Engine = Literal["auto", "openai", "vllm", "sglang", "llamacpp", "ollama", "tgi", "lightllm", "lmdeploy", "trtllm"]
 
 
 class _Block(BaseModel):

@@ -18,13 +18,9 @@ KEYS: Final = frozenset(
     }
 )
 
-_ENGINES: Final = frozenset({"lightllm"})
-
 
 def instead_of(path: tuple[str, ...], value: str) -> str | None:
     """Returns what to write instead of a promised value (names and indexes in ``path`` as ``*``), or None."""
-    if path == ("pools", "*", "endpoints", "*", "engine") and value in _ENGINES:
-        return "use `engine: openai` with the URL of the engine's own /v1 until then"
     if path == ("pools", "*", "routing", "policy"):
         return "use `policy: least_in_flight` until then"
     return None

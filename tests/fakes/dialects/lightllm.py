@@ -22,6 +22,7 @@ from tests.fakes.dialects.voice import (
     spaced_json,
     sse,
     stream_head,
+    text_logprobs,
     usage_numbers,
 )
 from tests.fakes.scripted import Body, Head, Request, Script, Step, end
@@ -147,7 +148,7 @@ class _OpenAi(Voice):
         prompts: Any = body.get("prompt")
         if body.get("stream") and isinstance(prompts, list) and prompts and not isinstance(prompts[0], int):
             raise refuse("streaming is not supported for several prompts")
-        return replace(openai_ask({**body, "logprobs": None}, self.kind), usage=True)
+        return replace(openai_ask(body if self.kind == "text" else {**body, "logprobs": None}, self.kind), usage=True)
 
     def head(self, ask: Ask) -> Head:
         return stream_head(("content-type", "text/event-stream; charset=utf-8"))
@@ -238,7 +239,8 @@ class Text(_OpenAi):
         return [self.chunk([], self.usage(ask, said)), DONE, end()]
 
     def whole(self, ask: Ask, said: Said) -> Script:
-        ended = {"logprobs": None, "finish_reason": said.finish}
+        logprobs = None if ask.stream else text_logprobs(said.pieces, ask.logprobs)
+        ended = {"logprobs": logprobs, "finish_reason": said.finish}
         choices = [{"text": said.text, "index": i, **ended} for i in range(ask.choices)]
         top = openai_top(self.request_number, "text_completion")
         return page({**top, "choices": choices, "usage": self.usage(ask, said)})
@@ -327,7 +329,7 @@ class LightllmDialect(Dialect):
     streams_several_prompts = False
     tells_cached = True
     logprobs = False
-    text_logprobs = False
+    streams_text_logprobs = False
     embeds = False
 
     def endpoints(self) -> Mapping[str, Voice]:

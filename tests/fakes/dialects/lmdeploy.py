@@ -155,8 +155,10 @@ class LmdeployDialect(Dialect):
 
     name = "lmdeploy"
     choices = None
+    streams_several_prompts = False
     logprobs = None
     text_logprobs = None
+    streams_text_logprobs = None
     embeds = False
     refuses_when_full = False
     recognisable = False

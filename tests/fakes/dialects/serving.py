@@ -24,6 +24,7 @@ class Dialect:
         choices: It makes several choices of one request (``n``).
         logprobs: It tells log-probabilities in chat.
         text_logprobs: It tells them in text completions.
+        streams_text_logprobs: It does so in a stream.
         embeds: It makes embeddings.
         keeps_schemas: It can bind an answer to a JSON schema.
         refuses_when_full: It says so when it has no room; the others let requests wait.
@@ -44,6 +45,7 @@ class Dialect:
     choices: ClassVar[bool | None] = True
     logprobs: ClassVar[bool | None] = True
     text_logprobs: ClassVar[bool | None] = True
+    streams_text_logprobs: ClassVar[bool | None] = True
     embeds: ClassVar[bool] = True
     keeps_schemas: ClassVar[bool] = True
     refuses_when_full: ClassVar[bool] = True

@@ -415,6 +415,7 @@ class TgiDialect(Dialect):
     name = "tgi"
     parallel_calls = False
     text_logprobs = False
+    streams_text_logprobs = False
     choices = False
     embeds = False
 

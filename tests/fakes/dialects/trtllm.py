@@ -167,6 +167,7 @@ class TrtllmDialect(Dialect):
     choices = None
     logprobs = None
     text_logprobs = None
+    streams_text_logprobs = None
     embeds = False
     refuses_when_full = False
     recognisable = False

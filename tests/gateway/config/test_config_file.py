@@ -130,7 +130,7 @@ pools:
         'weir.yaml:5: pools.m.timeout: unknown key, did you mean "timeouts"?',
         "weir.yaml:7: pools.m.endpoints[0].url: is missing",
         "weir.yaml:7: pools.m.endpoints[0].engine: must be auto or openai or vllm or sglang or llamacpp "
-        'or ollama or tgi, did you mean "vllm"?',
+        'or ollama or tgi or lightllm or lmdeploy or trtllm, did you mean "vllm"?',
         "weir.yaml:8: pools.m.endpoints[1].url: is no URL with a valid host and port: write http://HOST:PORT",
         'weir.yaml:9: pools.m.aliases[0]: "n" already names the pool "n": use another alias',
         "weir.yaml:11: pools.n.endpoints[0]: environment variable NOWHERE is not set: "
@@ -183,14 +183,6 @@ def test_another_routing_policy_is_not_supported_yet(policy: str) -> None:
     assert mistakes(f"{POOL}    routing: {{policy: {policy}}}\n") == [
         f"weir.yaml:4: pools.m.routing.policy: {policy} is not supported yet: use `policy: least_in_flight` until then"
     ]
-
-
-@pytest.mark.parametrize("engine", ["lightllm"])
-def test_an_engine_to_come_is_not_supported_yet_and_has_a_way_round(engine: str) -> None:
-    assert endpoint_mistake(f"engine: {engine}") == (
-        f"pools.m.endpoints[0].engine: {engine} is not supported yet: "
-        "use `engine: openai` with the URL of the engine's own /v1 until then"
-    )
 
 
 @pytest.mark.parametrize(
