@@ -77,8 +77,7 @@ class WholeAnswer:
             changed = True
         if answer.get("model") not in (None, self._model):
             if not changed and len(named := list(_MODEL.finditer(body))) == 1:
-                at, end = named[0].span(1)
-                return Answer(body[:at] + orjson.dumps(self._model) + body[end:], usage, 1)
+                return Answer(_spliced(body, named[0], self._model), usage, 1)
             answer["model"] = self._model
             changed = True
         return Answer(write_json(answer, body) if changed else body, usage, 1)
@@ -106,6 +105,8 @@ class EmbeddingsAnswer:
         usage = read_usage(answer.get("usage"))
         if answer.get("model") in (None, self._model):
             return Answer(body, usage, 1)
+        if len(named := list(_MODEL.finditer(body))) == 1:
+            return Answer(_spliced(body, named[0], self._model), usage, 1)
         answer["model"] = self._model
         return Answer(write_json(answer, body), usage, 1)
 
@@ -208,6 +209,11 @@ def _read_answer(body: bytes) -> Json:
     if ("choices" not in answer or "error" in answer) and (failed := error_in(answer)) is not None:
         raise failed
     return answer
+
+
+def _spliced(body: bytes, named: re.Match[bytes], model: str) -> bytes:
+    at, end = named.span(1)
+    return body[:at] + orjson.dumps(model) + body[end:]
 
 
 def _text_of(choice: Json) -> str:

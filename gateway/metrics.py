@@ -17,6 +17,7 @@ from .histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT, Histogram
 from .metrics_text import OTHER, CounterFamily, HistogramFamily, ReadFamily, Room
 
 MAX_SERIES = 5000
+BATCH_INPUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 ROLE = "primary"
 
 
@@ -93,10 +94,14 @@ class Metrics:
         self.output_tokens = histogram(
             "weir_output_tokens_per_request", "Completion tokens per answer.", TOKENS, "model", "endpoint"
         )
+        self.embeddings_batch_inputs = histogram(
+            "weir_embeddings_batch_inputs", "Inputs of each gathered batch of embedding requests, one alone included.",
+            BATCH_INPUTS, "pool", "model",
+        )  # fmt: skip
         self._families: tuple[CounterFamily | HistogramFamily | ReadFamily, ...] = (
             self.requests, self.duration, self.ttft, self.longest_gap, self.queue, self.overhead, self.write_wait,
             self.tokens, self.shed, self.attempts, self.endpoint_ttft, self.gaps, self.tpot, self.endpoint_duration,
-            self.connect, self.errors, self.retries, self.output_tokens, *self._gauges(),
+            self.connect, self.errors, self.retries, self.output_tokens, self.embeddings_batch_inputs, *self._gauges(),
         )  # fmt: skip
         self._request_series: dict[tuple[str, str, str, str], RequestSeries] = {}
         self._endpoint_series: dict[tuple[str, str, str], EndpointSeries] = {}

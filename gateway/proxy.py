@@ -20,6 +20,7 @@ from policies.types import RouteQuery
 
 from .client_link import ClientLink, HeaderBlock
 from .deadlines import Deadlines
+from .embedding_batcher import EmbeddingBatcher
 from .errors import GatewayError, NoCapable, NoEndpoint
 from .failures import AttemptFailure, broken_off, explain
 from .fleet import Endpoint, Pool
@@ -46,6 +47,7 @@ class Call:
         trailers: Whether the client takes HTTP trailers; from the commit on, whether they are announced.
         committed: Bytes of an answer have gone to the client.
         opaque: The body is passed on undecoded, so that a broken one can only be cut off.
+        follows: The attempt is joined with other requests', one of which tells the fleet of its failure.
     """
 
     request: GatewayRequest
@@ -57,6 +59,7 @@ class Call:
     keepalive: KeepAlive | None = None
     committed: bool = False
     opaque: bool = False
+    follows: bool = False
 
 
 class Proxy:
@@ -66,6 +69,7 @@ class Proxy:
         self._metrics = metrics
         self._keepalive_s = keepalive_s
         self._deadlines = Deadlines()
+        self._batcher = EmbeddingBatcher(metrics, self._deadlines)
 
     async def serve(self, call: Call) -> None:
         """Answers the call.
@@ -139,7 +143,9 @@ class Proxy:
         if call.committed and not call.opaque:
             error = broken_off(failure, endpoint.id)
             whose = "client" if error.error_type == "total_timeout" else "engine"
-        if whose == "engine":
+        if call.follows:
+            call.follows = False
+        elif whose == "engine":
             call.pool.failed(endpoint, error.error_type or error.code)
         elif whose == "credential":
             call.pool.refused_credential(endpoint)
@@ -147,6 +153,13 @@ class Proxy:
 
     async def _exchange(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord, relay: Relay) -> None:
         request, adapter = call.request, endpoint.adapter
+        if request.operation == "embeddings":
+            share = await self._batcher.share(call, endpoint, attempt, relay)
+            if share is not None:
+                self._respond(call, share.answer, share.dropped, attempt)
+                await call.link.drained()
+                attempt.outcome = "ok"
+                return
         path, body, streamed, dropped = adapter.encode(request, endpoint.config.model or call.pool.name)
         wire = endpoint.wire(request.method, path, body, call.headers)
         exchange = await endpoint.upstream.send(wire, relay, connect_timeout_s=call.pool.config.timeouts.connect_s)

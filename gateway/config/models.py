@@ -283,6 +283,27 @@ class RoutingConfig(_Block):
     )
 
 
+class EmbeddingsBatchConfig(_Block):
+    """How small embedding requests are gathered into one request to an engine."""
+
+    inputs: Annotated[int, Field(ge=0, le=2048)] = Field(
+        default=0,
+        description="Most inputs of a joined request, at least 2; 0 sends every request alone.",
+        examples=[32],
+    )
+    wait_s: Duration = Field(
+        default=0.005, validation_alias="wait", description="How long the first request of a batch waits for others."
+    )
+    tokens: Count = Field(default=8192, description="Most tokens of a joined request, estimated from its bytes.")
+
+    @field_validator("inputs")
+    @classmethod
+    def _more_than_one(cls, value: int) -> int:
+        if value == 1:
+            raise ValueError("must be 0 (off) or at least 2")
+        return value
+
+
 class PoolConfig(_Block):
     """The endpoints that serve one model name."""
 
@@ -298,6 +319,7 @@ class PoolConfig(_Block):
     health: HealthConfig = HealthConfig()
     retries: RetriesConfig = RetriesConfig()
     routing: RoutingConfig = RoutingConfig()
+    embeddings_batch: EmbeddingsBatchConfig = EmbeddingsBatchConfig()
     forward_authorization: bool = Field(
         default=False, description="Pass the client's Authorization header on to the engines."
     )
