@@ -57,7 +57,7 @@ async def refuses(url: str) -> bool:
     async with httpx2.AsyncClient() as client:
         try:
             await client.get(f"{url}/health")
-        except httpx2.ConnectError:
+        except httpx2.NetworkError:  # refused, or reset: a process that has ended still gives up its sockets
             return True
     return False
 
