@@ -25,6 +25,7 @@ from harness.scenarios import MOCK_RESET, SCENARIOS, Scenario
 
 HERE = Path(__file__).resolve().parent
 DIRECT = "direct"
+DIALECTS = ("vllm", "tgi", "ollama", "lightllm")
 Run = dict[str, Any]
 
 
@@ -150,10 +151,12 @@ class Proxy:
 
 
 class Mocks:
-    """The two mock engines, seen as one."""
+    """The two mock engines of one dialect, seen as one."""
 
-    def __init__(self, core: int, options: Options) -> None:
-        self.ports = [options.base_port + 1, options.base_port + 2]
+    def __init__(self, core: int, options: Options, dialect: str) -> None:
+        first_port = options.base_port + 1 + 10 * DIALECTS.index(dialect)
+        self.ports = [first_port, first_port + 1]
+        self._dialect = dialect
         self._core, self._options = core, options
         self._dir = Path(tempfile.mkdtemp(prefix="bench-mocks-"))
         self._processes: list[Any] = []
@@ -161,6 +164,7 @@ class Mocks:
     def start(self) -> None:
         for port in self.ports:
             command = [str(self._options.bin / "mockengine"), "--port", str(port)]
+            command += ["--dialect", self._dialect]
             self._processes.append(spawn(command, self._core, self._dir / f"{port}.log", self._options))
         up = wait_for(lambda: all(http_get(port, "/health")[0] == 200 for port in self.ports), 5)
         if not up or any(process.poll() is not None for process in self._processes):
@@ -224,17 +228,20 @@ class Bench:
         cores = sorted(os.sched_getaffinity(0))
         self._proxy_core, self._load_core = cores[0], cores[-1]
         self._options = options
-        self._mocks = Mocks(self._load_core, options)
-        upstreams = {f"UP{i + 1}": str(port) for i, port in enumerate(self._mocks.ports)}
+        dialects = {"vllm", *(target.get("dialect", "vllm") for target in targets)}
+        self._mocks = {dialect: Mocks(self._load_core, options, dialect) for dialect in sorted(dialects)}
         self.proxies: list[Proxy] = []
         self.missing: dict[str, str] = {}  # name -> why it did not start
         for i, target in enumerate(targets):
             port = options.base_port + 50 + 10 * i
+            ports = self._mocks[target.get("dialect", "vllm")].ports
+            upstreams = {f"UP{n + 1}": str(number) for n, number in enumerate(ports)}
             self.proxies.append(Proxy(target, port, options.replace | upstreams, self._proxy_core, options))
 
     def __enter__(self) -> "Bench":
         try:
-            self._mocks.start()
+            for mocks in self._mocks.values():
+                mocks.start()
             self._start_proxies()
             before = {proxy.name: cpu_s(proxy.pid) for proxy in self.proxies}
             time.sleep(2)
@@ -266,7 +273,8 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         for proxy in self.proxies:
             proxy.stop()
-        self._mocks.stop()
+        for mocks in self._mocks.values():
+            mocks.stop()
 
     def measure(self, key: str) -> list[dict[str, Run]]:
         """Runs one scenario: one dict a round, of target name -> what was measured ("direct" is always there)."""
@@ -296,15 +304,20 @@ class Bench:
         return rounds
 
     # ------------------------------------------------------------------ one measurement
+    def _mocks_of(self, proxy: Proxy | None) -> Mocks:
+        """The engines behind this one; OpenAI's dialect is what the load generator itself speaks."""
+        return self._mocks[proxy.target.get("dialect", "vllm") if proxy else "vllm"]
+
     def _measure(self, scenario: Scenario, proxy: Proxy | None) -> Run:
-        self._mocks.set(MOCK_RESET)
+        mocks = self._mocks_of(proxy)
+        mocks.set(MOCK_RESET)
         flags, duration_s = scenario.load, scenario.duration_s
         if self._options.quick:
             flags = scenario.quick_load or flags
             duration_s = duration_s and max(1.5, duration_s / 2)
         if scenario.kind in ("rate", "paced"):
             self._warm_up(scenario, proxy)
-        self._mocks.set(scenario.mock)
+        mocks.set(scenario.mock)
         if scenario.kind == "rate" and proxy is None:
             duration_s = duration_s and duration_s / 2
         if duration_s:
@@ -316,7 +329,7 @@ class Bench:
                 return self._stall(flags, proxy)
             return self._observed_load(flags, proxy)
         finally:
-            self._mocks.set(MOCK_RESET)
+            mocks.set(MOCK_RESET)
 
     def _warm_up(self, scenario: Scenario, proxy: Proxy | None) -> None:
         flags = scenario.load.split(" --rate")[0].split(" --ramp")[0]
@@ -325,20 +338,21 @@ class Bench:
         self._load(f"{flags} --duration {0.5 if proxy is None else 1} --tokens 64", proxy)
 
     def _aborts(self, flags: str, proxy: Proxy | None) -> Run:
-        self._mocks.set("reset=1")
-        before = self._mocks.metrics()
+        mocks = self._mocks_of(proxy)
+        mocks.set("reset=1")
+        before = mocks.metrics()
         run = self._observed_load(flags, proxy)
         left = run["aborted"]
 
         def settled() -> bool:
-            now = self._mocks.metrics()
+            now = mocks.metrics()
             return now["running"] == 0 and now["requests_total"] - before["requests_total"] >= left
 
         # An answer that nobody stops ends by itself within 10 s; a busy proxy sends the request after the client left.
         wait_for(settled, 14)
-        after = self._mocks.metrics()
+        after = mocks.metrics()
         left_us = {abort["seed"]: abort["t_us"] for abort in run.pop("aborts", [])}
-        seen = {abort["seed"]: abort for abort in self._mocks.aborts() if abort["seed"] in left_us}
+        seen = {abort["seed"]: abort for abort in mocks.aborts() if abort["seed"] in left_us}
         lag_ms = sorted((seen[seed]["t_us"] - left_us[seed]) / 1000 for seed in seen)
         reached = after["requests_total"] - before["requests_total"]
         run["abort"] = {
@@ -357,7 +371,7 @@ class Bench:
 
     def _stall(self, flags: str, proxy: Proxy | None) -> Run:
         pid = proxy.pid if proxy else None
-        watch = StallWatch(self._mocks, pid)
+        watch = StallWatch(self._mocks_of(proxy), pid)
         run = self._observed_load(flags, proxy)
         watch.stop()
         time.sleep(2)
@@ -366,7 +380,7 @@ class Bench:
             "absorbed_mb_8s": watch.marks[-1][1],
             "rss_growth_mb": round(run["rss_peak_mb"] - watch.base_rss_mb, 1) if pid else None,
             "rss_after_mb": round(rss_mb(pid) - watch.base_rss_mb, 1) if pid else None,
-            "running_after": self._mocks.metrics()["running"],
+            "running_after": self._mocks_of(proxy).metrics()["running"],
             "marks": watch.marks,
         }
         return run
@@ -375,7 +389,8 @@ class Bench:
         """The load, with what it cost the proxy: CPU of its whole process tree, peak RSS, and how quiet it was."""
         calibration_us = calibrate_us(self._proxy_core)
         others = [other.pid for other in self.proxies if other is not proxy]
-        before = self._mocks.metrics()
+        mocks = self._mocks_of(proxy)
+        before = mocks.metrics()
         others_before_s, start_s = sum(map(cpu_s, others)), time.monotonic()
         if proxy is None:
             run = self._load(flags, None)
@@ -388,7 +403,7 @@ class Bench:
             run["ready_wait_s"] = round(ready_wait_s(root) - wait_before_s, 3)
         wall_s = time.monotonic() - start_s
         run["others_cpu_share"] = round((sum(map(cpu_s, others)) - others_before_s) / wall_s, 3)
-        after = self._mocks.metrics()
+        after = mocks.metrics()
         run["mock"] = {name: after[name] - before.get(name, 0) for name in after}
         run["calib_us"] = [calibration_us, calibrate_us(self._proxy_core)]
         if proxy is not None:
@@ -399,7 +414,7 @@ class Bench:
         return run
 
     def _load(self, flags: str, proxy: Proxy | None) -> Run:
-        port = proxy.port if proxy else self._mocks.ports[0]
+        port = proxy.port if proxy else self._mocks_of(None).ports[0]
         command = ["taskset", "-c", str(self._load_core), str(self._options.bin / "ssebench"), "--port", str(port)]
         command += flags.split()
         if proxy:
