@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CLIENTS := .venv-clients
 NODE_TESTS := tests/node
 
 INSTALL := $(BIN)/pip install --disable-pip-version-check --require-hashes
@@ -14,10 +15,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-demo setup-node fmt check test test-nginx test-node test-engine bench bench-quick run demo fuzz lock hooks clean
+.PHONY: help setup setup-demo setup-node setup-clients fmt check test test-nginx test-node test-engine test-clients bench bench-quick run demo fuzz lock hooks clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # A stamp in .venv stands for each layer. A changed lower layer makes a new environment, so that nothing stays that is no longer asked for.
 
@@ -46,6 +47,13 @@ $(VENV)/fuzz: $(VENV)/dev requirements/fuzz.txt
 	@$(INSTALL) --quiet --no-deps --only-binary=:all: -r requirements/fuzz.txt
 	@touch $@
 
+# Of its own: these clients are many and heavy, and agree with each other on older versions than Weir's.
+$(CLIENTS)/installed: $(VENV)/base requirements/clients.txt
+	@echo "Installing the clients of tests/clients into $(CLIENTS) (620 MB, once)"
+	@$(PYTHON) -m venv --clear $(CLIENTS)
+	@$(CLIENTS)/bin/pip install --disable-pip-version-check --require-hashes --quiet -r requirements/clients.txt
+	@touch $@
+
 $(NODE_TESTS)/node_modules/.package-lock.json: $(NODE_TESTS)/package-lock.json
 	@command -v npm >/dev/null || { echo "npm is missing. On Debian: apt-get install npm" >&2; exit 1; }
 	npm ci --prefix $(NODE_TESTS) --no-audit --no-fund
@@ -55,7 +63,9 @@ setup: $(VENV)/dev ## make the virtual environment with all development tools
 
 setup-demo: $(VENV)/demo ## add the engine and the model of the demo
 
-setup-node: $(NODE_TESTS)/node_modules/.package-lock.json ## add the OpenAI client for Node.js
+setup-node: $(NODE_TESTS)/node_modules/.package-lock.json ## add the clients for Node.js
+
+setup-clients: $(CLIENTS)/installed setup-node ## add the clients of tests/clients, in an environment of their own
 
 fmt: setup ## format the code and mend what ruff can
 	$(BIN)/ruff check --fix-only --quiet .
@@ -82,6 +92,9 @@ test-node: setup setup-node ## only the tests with the OpenAI client for Node.js
 test-engine: setup setup-demo ## only the tests against a real llama.cpp
 	$(BIN)/pytest -ra -m engine tests
 
+test-clients: setup setup-clients ## only the tests with programs of real clients
+	$(BIN)/pytest -ra -m clients tests
+
 bench: $(VENV)/base ## every scenario against the peers; writes bench/RESULTS.md
 	bench/run.sh all
 
@@ -105,9 +118,10 @@ lock: setup ## compile requirements/*.txt again; UPGRADE=1 takes newer versions
 	$(COMPILE) $(if $(UPGRADE),--upgrade) requirements/dev.in -o requirements/dev.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --no-deps requirements/demo.in -o requirements/demo.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --no-deps requirements/fuzz.in -o requirements/fuzz.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) requirements/clients.in -o requirements/clients.txt
 
 hooks: setup ## run the checks before each commit
 	$(BIN)/pre-commit install
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) $(NODE_TESTS)/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) $(NODE_TESTS)/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

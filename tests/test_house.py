@@ -17,7 +17,21 @@ import gateway
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = sorted(path.name for path in (ROOT / "requirements").glob("*.txt"))
-TARGETS = ("setup", "fmt", "check", "test", "test-nginx", "test-node", "bench", "bench-quick", "run", "demo", "fuzz")
+TARGETS = (
+    "setup",
+    "setup-clients",
+    "fmt",
+    "check",
+    "test",
+    "test-clients",
+    "test-nginx",
+    "test-node",
+    "bench",
+    "bench-quick",
+    "run",
+    "demo",
+    "fuzz",
+)
 
 REGISTRY = re.compile(
     r"(?<!emit-)index-url"

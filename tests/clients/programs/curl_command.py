@@ -1,0 +1,26 @@
+"""curl, with the options that the README shows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import partial
+
+from tests.clients.programs.calls import BASE_URL, Found, tell
+from tests.clients.programs.plain import CALLS, read
+
+
+def curl(call: str, path: str, body: Found) -> Found:
+    printed = subprocess.run(
+        ("curl", "-sSN", BASE_URL + path, "-H", "content-type: application/json", "-d", "@-", "-w", r"\n%{http_code}"),
+        input=json.dumps(body),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    answer, _, status = printed.rpartition("\n")
+    return read(call, int(status), answer)
+
+
+if __name__ == "__main__":
+    tell({call: partial(curl, call, path, body) for call, path, body in CALLS})

@@ -1,0 +1,77 @@
+"""The programs of ``examples/`` against Weir, in front of each dialect."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clients.conftest import Front
+from tests.clients.dialects import LACKS, MODEL
+from tests.clients.running import CLIENTS_PYTHON, ROOT, output_of
+
+EXAMPLES = ROOT / "examples"
+PYTHON = Path(sys.executable)
+
+needs_aiohttp = pytest.mark.skipif(not CLIENTS_PYTHON.exists(), reason="aiohttp is missing: make setup-clients")
+
+
+async def run_example(program: str, weir: Front, home: Path, *options: str, python: Path = PYTHON) -> str:
+    command: tuple[str | Path, ...] = (
+        python,
+        EXAMPLES / program,
+        "--base-url",
+        weir.base_url,
+        "--model",
+        MODEL,
+        *options,
+    )
+    return await output_of(command, home)
+
+
+async def test_one_call_completes_a_text_in_several_ways(weir: Front, tmp_path: Path) -> None:
+    choices = 1 if "choices" in LACKS.get(weir.dialect, frozenset()) else 2
+    printed = await run_example("sync_completion.py", weir, tmp_path, "--n", str(choices), "Rivers carry")
+    *texts, usage = printed.splitlines()
+    assert [text[: text.index("]") + 1] for text in texts] == [f"[{index}]" for index in range(choices)]
+    assert all(re.match(r"\[\d\] Rivers carry.+", text) for text in texts)
+    assert re.fullmatch(r"\d+ prompt tokens, [1-9]\d* completion tokens", usage)
+
+
+async def test_a_streamed_completion_is_measured(weir: Front, tmp_path: Path) -> None:
+    printed = await run_example("streaming_completion.py", weir, tmp_path, "--max-tokens", "12", "Rivers carry")
+    text, ttft, speed = printed.splitlines()
+    assert len(text) > 12
+    assert re.fullmatch(r"TTFT \d+\.\d ms", ttft)
+    assert re.fullmatch(r"12 tokens, \d+\.\d tokens/s", speed)
+
+
+@pytest.mark.clients
+@needs_aiohttp
+async def test_a_hundred_requests_are_sent_and_measured(weir: Front, tmp_path: Path) -> None:
+    printed = await run_example("load_100.py", weir, tmp_path, python=CLIENTS_PYTHON)
+    sent, mean, p99, rate = printed.splitlines()
+    assert re.fullmatch(r"100 of 100 requests succeeded in \d+\.\d+ s, 20 at once", sent)
+    assert re.fullmatch(r"mean latency \d+\.\d ms", mean)
+    assert re.fullmatch(r"P99 latency \d+\.\d ms", p99)
+    assert re.fullmatch(r"\d+\.\d requests/s", rate)
+    assert await weir.outcomes(100) == ["ok"] * 100
+
+
+@pytest.mark.parametrize("program", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_an_example_says_how_it_is_used(program: str) -> None:
+    text = (EXAMPLES / program).read_text(encoding="utf-8")
+    assert re.search(rf"^Usage: python examples/{program} ", text, re.MULTILINE)
+
+
+@pytest.mark.clients
+@needs_aiohttp
+def test_the_load_fails_if_a_request_does() -> None:
+    nobody = "http://127.0.0.1:9/v1"
+    command = (str(CLIENTS_PYTHON), str(EXAMPLES / "load_100.py"), "--base-url", nobody, "--requests", "2")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "0 of 2 requests succeeded" in done.stdout
