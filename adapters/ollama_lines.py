@@ -13,6 +13,7 @@ from .json_values import Json, as_list, as_object, objects, read_json, write_jso
 from .ollama_errors import unwrapped
 from .openai_errors import error_in
 from .openai_shape import estimated_usage, finish_reason
+from .think_tags import ThinkTags
 from .types import BYTES_PER_TOKEN, EngineFailed, EngineTimings, GatewayRequest, MalformedStream, Usage
 
 _NS_PER_S = 1e9
@@ -52,6 +53,7 @@ class AnswerLines:
         "_call_ids",
         "_generated",
         "_prompt_estimate",
+        "_tags",
         "completion_tokens",
         "finish",
         "prompt_tokens",
@@ -66,6 +68,7 @@ class AnswerLines:
         self._call_id = f"call_{request.request_id}_"
         self._call_ids: set[str] = set()
         self._generated = False
+        self._tags = ThinkTags()
         self._prompt_estimate = len(request.raw) // BYTES_PER_TOKEN
 
     def read(self, line: bytes) -> Piece:
@@ -92,12 +95,26 @@ class AnswerLines:
         else:
             calls = message.get("tool_calls")
             called = self._tool_calls(calls) if calls else []
-            piece = Piece(_text(message.get("content")), _text(message.get("thinking")), called, listed)
+            text, thinking = self._apart(_text(message.get("content")), _text(message.get("thinking")))
+            if fields.get("done") is True:
+                more = self._tags.rest()
+                text, thinking = text + more.answer, thinking + more.reasoning
+            piece = Piece(text, thinking, called, listed)
         if piece.text or piece.thinking or piece.calls:
             self._generated = True
         if fields.get("done") is True:
             self._take_end(fields)
         return piece
+
+    def _apart(self, text: str, thinking: str) -> tuple[str, str]:
+        """Old templates leave the thinking in the text."""
+        tags = self._tags
+        if thinking:
+            tags.done = True
+        if tags.done or not text:
+            return text, thinking
+        reasoning, answer = tags.split(text)
+        return answer, reasoning
 
     def tokens(self, completion_estimate: int) -> Usage:
         """Returns the engine's counts; what it does not tell is estimated."""

@@ -86,8 +86,9 @@ def test_thinking_beside_a_completion_is_not_mixed_into_it() -> None:
     assert out[0]["reasoning_content"] == "hm"
 
 
-def test_tags_that_an_old_template_leaves_in_the_text_stay_there() -> None:
-    assert deltas(decoded(said("<think>"), said("a</think>b"), ended()))[1] == {"content": "a</think>b"}
+def test_thinking_that_an_old_template_leaves_in_the_text_is_reasoning() -> None:
+    told = deltas(decoded(said("<think>"), said("a</think>b"), ended()))
+    assert [(delta.get("reasoning_content"), delta.get("content")) for delta in told[:2]] == [("a", None), (None, "b")]
 
 
 def test_calls_get_an_index_and_an_id_each_and_their_arguments_as_text() -> None:
