@@ -59,18 +59,20 @@ class WholeAnswer:
     def close(self) -> Answer:
         body = self._body.join()
         answer = _read_answer(body)
-        choices = as_list(answer.get("choices"))
-        if choices is None:
+        listed = as_list(answer.get("choices"))
+        if not listed:
             raise MalformedStream("the engine's answer has no choices")
+        choices = objects(listed)
+        if len(choices) != len(listed) or not all("message" in choice or "text" in choice for choice in choices):
+            raise MalformedStream("a choice of the engine's answer holds no answer")
         changed = False
         for choice in choices:
-            if isinstance(choice, dict) and not _is_plain(choice):  # pyright: ignore[reportUnknownArgumentType]
-                changed |= _normalise(choice)  # pyright: ignore[reportUnknownArgumentType]
+            if not _is_plain(choice):
+                changed |= _normalise(choice)
         usage = read_usage(answer.get("usage"))
         if usage is None:
             completion_tokens = (
-                sum(len(_text_of(choice).encode("utf-8", "surrogatepass")) for choice in objects(choices))
-                // BYTES_PER_TOKEN
+                sum(len(_text_of(choice).encode("utf-8", "surrogatepass")) for choice in choices) // BYTES_PER_TOKEN
             )
             usage = Usage(self._prompt_tokens, completion_tokens, estimated=True)
             answer["usage"] = estimated_usage(self._prompt_tokens, completion_tokens)

@@ -253,13 +253,14 @@ class OpenAiStream:
         if fields is None:
             raise MalformedStream("the engine's stream holds an event that is not a JSON object")
         changed = self._take_usage(fields)
-        choices = as_list(fields.get("choices") or [])
-        if choices is None:
-            raise MalformedStream("the engine's stream holds a chunk whose choices are no list")
+        listed = as_list(fields.get("choices") or [])
+        choices = objects(listed)
+        if listed is None or len(choices) != len(listed):
+            raise MalformedStream("the engine's stream holds a chunk whose choices are no list of objects")
         if changed == "usage only" or not (choices or fields.keys() - _ENVELOPE):
             return b""  # clients that look at choices[0] fail on an empty list (RW-03)
         output = False
-        for choice in objects(choices):
+        for choice in choices:
             if self._take_choice(choice):
                 changed = "rewritten"
             output |= has_output(choice)

@@ -15,10 +15,29 @@ from .json_values import Json, as_list, as_object
 from .tgi_messages import format_for_tgi, messages_for_tgi, tools_for_tgi, unsupported
 from .types import EngineFailed, GatewayRequest, UpstreamRequest
 
+# Other engines' names for what the answer must look like or must hold; TGI ignores them on both routes.
+_UNREAD_SHAPES: dict[str, tuple[Any, ...]] = {
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "structured_outputs": (),
+    "grammar": (),
+    "prompt_logprobs": (False,),
+    "return_token_ids": (False,),
+}
 # Fields that would change what the answer is, by operation; with the values that ask for nothing.
 _SHAPE: dict[str, dict[str, tuple[Any, ...]]] = {
-    "chat": {"n": (1,), "functions": ([],), "function_call": ("none",), "modalities": (["text"],), "audio": ()},
+    "chat": {
+        **_UNREAD_SHAPES,
+        "n": (1,),
+        "functions": ([],),
+        "function_call": ("none",),
+        "modalities": (["text"],),
+        "audio": (),
+    },
     "text_completion": {
+        **_UNREAD_SHAPES,
         "n": (1,),
         "echo": (False,),
         "logprobs": (False,),
