@@ -71,7 +71,6 @@ _LACKS: Mapping[str, tuple[Capability, ...]] = {
         "json_object",  # its own form of it wants a schema
         "n",  # ignored
         "audio",  # content parts are text and images
-        "reasoning",  # thoughts stay in the content
         "prompt_token_ids",  # prompts are text
         "text_logprobs",  # ignored at /v1/completions, fine in chat
         "streamed_text_logprobs",
