@@ -35,6 +35,10 @@ class EngineFailed(AdapterError):
         self.code = code
         self.param = param
 
+    def meant(self, status: int, *, type: str | None = None) -> EngineFailed:
+        """Returns the same error with the status (and type) that it stands for, where the engine's own misleads."""
+        return EngineFailed(status, self.message, type=type or self.type, code=self.code, param=self.param)
+
 
 class Unsupported(EngineFailed):
     """This engine cannot do what the request asks for; another may. The engine was not asked."""

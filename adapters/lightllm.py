@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .lightllm_answers import LightLlmAnswer, LightLlmChunks
+from .answer_ids import AnswerIds
+from .lightllm_answers import LightLlmAnswers
 from .lightllm_errors import read_lightllm_error
 from .lightllm_request import encode_lightllm
+from .openai_answer import WholeAnswer
 from .openai_stream import OpenAiStream
-from .types import BYTES_PER_TOKEN, AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
+from .types import AnswerHead, AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,13 @@ class LightLlm:
             request.model,
             wants_usage=request.wants_usage,
             sends_done=True,
-            prompt_tokens=len(request.raw) // BYTES_PER_TOKEN,
-            repair=LightLlmChunks(request),
+            prompt_tokens=request.prompt_estimate_tokens,
+            repair=LightLlmAnswers(AnswerIds(request)),
         )
 
-    def answer_reader(self, request: GatewayRequest, content_type: str, *, streamed: bool) -> AnswerReader:
-        return LightLlmAnswer(request)
+    def answer_reader(self, request: GatewayRequest, head: AnswerHead, *, streamed: bool) -> AnswerReader:
+        repair = LightLlmAnswers(AnswerIds(request))
+        return WholeAnswer(request.model, request.prompt_estimate_tokens, repair=repair)
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:
         return read_lightllm_error(status, body)

@@ -6,64 +6,27 @@ with every start. Streamed chats have one that is unique.
 
 from __future__ import annotations
 
-import re
-
-import orjson
-
+from .answer_ids import AnswerIds
 from .json_values import Json
-from .lightllm_errors import error_in_answer, judged
-from .openai_answer import WholeAnswer
-from .types import BYTES_PER_TOKEN, Answer, EngineFailed, GatewayRequest
-
-# It writes the id first, and so does whoever writes its answer anew.
-_COUNTED_ID = re.compile(rb'\s*\{\s*"id"\s*:\s*("[0-9]*"|[0-9]+)(?=\s*[,}])')
+from .lightllm_errors import error_in_answer
 
 
-def answer_id(request: GatewayRequest) -> str:
-    """The id of an answer that has none of its own."""
-    return f"{'chatcmpl' if request.operation == 'chat' else 'cmpl'}-{request.request_id}"
-
-
-class LightLlmChunks:
-    """Implements ``openai_stream.ChunkRepair`` for one stream."""
+class LightLlmAnswers:
+    """Implements ``openai_stream.ChunkRepair`` for one stream, and ``openai_answer.AnswerRepair``."""
 
     __slots__ = ("_id",)
 
-    def __init__(self, request: GatewayRequest) -> None:
-        self._id = answer_id(request)
+    def __init__(self, ids: AnswerIds) -> None:
+        self._id = ids.answer
 
-    def repair(self, chunk: Json) -> bool:
-        if (failed := error_in_answer(chunk)) is not None:
+    def repair(self, answer: Json) -> bool:
+        if (failed := error_in_answer(answer)) is not None:
             raise failed
-        theirs = chunk.get("id")
+        theirs = answer.get("id")
         if isinstance(theirs, str) and theirs and not theirs.isdecimal():
             return False
-        chunk["id"] = self._id
+        answer["id"] = self._id
         return True
 
     def ending(self) -> Json | None:
         return None
-
-
-class LightLlmAnswer:
-    """A JSON answer of either route; implements ``types.AnswerReader``."""
-
-    outputs = 0
-
-    def __init__(self, request: GatewayRequest) -> None:
-        self._id = answer_id(request)
-        self._answer = WholeAnswer(request.model, len(request.raw) // BYTES_PER_TOKEN)
-
-    def feed(self, data: bytes) -> None:
-        self._answer.feed(data)
-
-    def close(self) -> Answer:
-        try:
-            answer = self._answer.close()
-        except EngineFailed as failed:
-            raise judged(failed) from failed
-        found = _COUNTED_ID.match(answer.body)
-        if found is None:
-            return answer
-        start, end = found.span(1)
-        return answer._replace(body=answer.body[:start] + orjson.dumps(self._id) + answer.body[end:])

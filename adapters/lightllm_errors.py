@@ -53,6 +53,4 @@ def read_lightllm_error(status: int, body: bytes) -> EngineFailed:
 def _blamed(failed: EngineFailed, status: int) -> EngineFailed:
     if status < 500 and _OWN_FAULT.match(failed.message):
         status = 502
-    if status == failed.status:
-        return failed
-    return EngineFailed(status, failed.message, type=failed.type, code=failed.code, param=failed.param)
+    return failed.meant(status)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .bodies import BadBody, edit
 from .openai_compatible import OpenAiCompatible
 from .openai_stream import OpenAiStream
-from .types import AnswerReader, EngineFailed, GatewayRequest, Unsupported, UpstreamRequest
+from .types import AnswerHead, AnswerReader, EngineFailed, GatewayRequest, Unsupported, UpstreamRequest
 
 _DIALECT = OpenAiCompatible(name="lmdeploy", strip_nulls=True, sends_done=True)
 _WITHOUT_EFFECT = ("presence_penalty", "frequency_penalty")
@@ -43,8 +43,8 @@ class LmDeploy:
     def stream_decoder(self, request: GatewayRequest) -> OpenAiStream:
         return _DIALECT.stream_decoder(request)
 
-    def answer_reader(self, request: GatewayRequest, content_type: str, *, streamed: bool) -> AnswerReader:
-        return _DIALECT.answer_reader(request, content_type, streamed=streamed)
+    def answer_reader(self, request: GatewayRequest, head: AnswerHead, *, streamed: bool) -> AnswerReader:
+        return _DIALECT.answer_reader(request, head, streamed=streamed)
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:
         return _DIALECT.read_error(status, body)

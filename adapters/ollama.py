@@ -19,7 +19,7 @@ from .ollama_errors import read_refusal
 from .ollama_request import chat, completion, embeddings
 from .ollama_stream import OllamaStream
 from .openai_compatible import OpenAiCompatible
-from .types import AnswerReader, EngineFailed, GatewayRequest, MalformedStream, UpstreamRequest
+from .types import AnswerHead, AnswerReader, EngineFailed, GatewayRequest, MalformedStream, UpstreamRequest
 
 _V1 = OpenAiCompatible(name="ollama")
 
@@ -59,7 +59,7 @@ class Ollama:
     def stream_decoder(self, request: GatewayRequest) -> OllamaStream:
         return OllamaStream(request)
 
-    def answer_reader(self, request: GatewayRequest, content_type: str, *, streamed: bool) -> AnswerReader:
+    def answer_reader(self, request: GatewayRequest, head: AnswerHead, *, streamed: bool) -> AnswerReader:
         return OllamaEmbeddings(request) if request.operation == "embeddings" else OllamaAnswer(request)
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:

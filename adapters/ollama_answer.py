@@ -11,15 +11,14 @@ from .framing import NdjsonFramer
 from .json_values import Json, as_list, as_object, read_json, write_json
 from .logprobs import text_logprobs
 from .ollama_errors import unwrapped
-from .ollama_lines import AnswerLines, Piece, usage_json
+from .ollama_lines import AnswerLines, Piece, ollama_timings, usage_json
 from .ollama_stream import envelope
-from .openai_answer import MAX_ANSWER_BYTES
+from .openai_answer import MAX_ANSWER_BYTES, AnswerBody, bounded
 from .openai_errors import error_in
 from .openai_shape import both_reasoning_names, read_usage
 from .types import (
     BYTES_PER_TOKEN,
     Answer,
-    EngineTimings,
     GatewayRequest,
     MalformedStream,
     TruncatedStream,
@@ -46,15 +45,8 @@ class OllamaAnswer:
         self._calls: list[Json] = []
         self._logprobs: list[Json] = []
 
-    @property
-    def timings(self) -> EngineTimings | None:
-        """Where the engine says its time went, once it has finished."""
-        return self._lines.timings
-
     def feed(self, data: bytes) -> None:
-        self._size_bytes += len(data)
-        if self._size_bytes > MAX_ANSWER_BYTES:
-            raise MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
+        self._size_bytes = bounded(self._size_bytes + len(data))
         self._read(self._framer.feed(data))
 
     def close(self) -> Answer:
@@ -67,7 +59,7 @@ class OllamaAnswer:
         usage = self._lines.tokens(max(self.outputs, told_bytes // BYTES_PER_TOKEN))
         choice: Json = {"index": 0, **self._told(text, thinking), "finish_reason": self._lines.finish}
         answer = {**self._envelope, "choices": [choice], "usage": usage_json(usage)}
-        return Answer(write_json(answer, b""), usage, 1)
+        return Answer(write_json(answer, b""), usage, 1, self._lines.timings)
 
     def _read(self, lines: list[bytes]) -> None:
         for line in lines:
@@ -106,17 +98,16 @@ class OllamaEmbeddings:
     def __init__(self, request: GatewayRequest) -> None:
         self._model = request.model
         self._base64 = request.body.get("encoding_format") == "base64"
-        self._prompt_estimate = len(request.raw) // BYTES_PER_TOKEN
-        self._body = bytearray()
+        self._prompt_estimate = request.prompt_estimate_tokens
+        self._body = AnswerBody()
 
     def feed(self, data: bytes) -> None:
-        if len(self._body) + len(data) > MAX_ANSWER_BYTES:
-            raise MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
-        self._body += data
+        self._body.add(data)
 
     def close(self) -> Answer:
+        body = self._body.join()
         try:
-            fields = as_object(read_json(bytes(self._body)))
+            fields = as_object(read_json(body))
         except ValueError as error:
             raise MalformedStream("the engine's answer is not JSON") from error
         if fields is None:
@@ -135,7 +126,7 @@ class OllamaEmbeddings:
         counts = usage_json(told)
         del counts["completion_tokens"]  # nothing is completed
         answer: Json = {"object": "list", "data": data, "model": self._model, "usage": counts}
-        return Answer(write_json(answer, bytes(self._body)), told, 1)
+        return Answer(write_json(answer, body), told, 1, ollama_timings(fields))
 
     def _encoded(self, vector: Any) -> Any:
         numbers = as_list(vector)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from .answer_ids import AnswerIds
 from .json_values import Json, as_list, as_object, objects, read_json, write_json
 from .ollama_errors import unwrapped
 from .openai_errors import error_in
 from .openai_shape import estimated_usage, finish_reason
 from .think_tags import ThinkTags
-from .types import BYTES_PER_TOKEN, EngineFailed, EngineTimings, GatewayRequest, MalformedStream, Usage
+from .types import EngineFailed, EngineTimings, GatewayRequest, MalformedStream, Usage
 
 _NS_PER_S = 1e9
 _LARGEST = 2**53
@@ -49,9 +50,9 @@ class AnswerLines:
     """
 
     __slots__ = (
-        "_call_id",
         "_call_ids",
         "_generated",
+        "_ids",
         "_prompt_estimate",
         "_tags",
         "completion_tokens",
@@ -65,11 +66,11 @@ class AnswerLines:
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
         self.timings: EngineTimings | None = None
-        self._call_id = f"call_{request.request_id}_"
+        self._ids = AnswerIds(request)
         self._call_ids: set[str] = set()
         self._generated = False
         self._tags = ThinkTags()
-        self._prompt_estimate = len(request.raw) // BYTES_PER_TOKEN
+        self._prompt_estimate = request.prompt_estimate_tokens
 
     def read(self, line: bytes) -> Piece:
         """Returns what the line adds; sets ``finish`` if it is the last.
@@ -133,7 +134,7 @@ class AnswerLines:
             index = len(self._call_ids)
             call_id = call.get("id")
             if not isinstance(call_id, str) or not call_id or call_id in self._call_ids:
-                call_id = f"{self._call_id}{index}"
+                call_id = self._ids.call(index)
             self._call_ids.add(call_id)
             named = {"name": _text(function.get("name")), "arguments": _arguments(function.get("arguments"))}
             calls.append({"index": index, "id": call_id, "type": "function", "function": named})
@@ -149,7 +150,7 @@ class AnswerLines:
         self.completion_tokens = _count(fields, "eval_count")
         if self.completion_tokens is None and not self._generated:
             self.completion_tokens = 0
-        self.timings = _timings(fields)
+        self.timings = ollama_timings(fields)
         self.finish = choice["finish_reason"]
 
 
@@ -197,7 +198,8 @@ def _count(fields: Json, key: str) -> int | None:
     return value if isinstance(value, int) and 0 <= value <= _LARGEST else None
 
 
-def _timings(fields: Json) -> EngineTimings:
+def ollama_timings(fields: Json) -> EngineTimings:
+    """Returns what the last line of an answer says, or an answer of embeddings."""
     total_s, load_s, prefill_s, decode_s = (
         _seconds(fields, key) for key in ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
     )

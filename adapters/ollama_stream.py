@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .answer_ids import AnswerIds
 from .framing import NdjsonFramer
 from .json_values import Json, write_json
 from .logprobs import text_logprobs
@@ -19,11 +20,7 @@ from .types import (
 
 
 class OllamaStream:
-    """Implements ``types.StreamDecoder``.
-
-    Attributes:
-        timings: Where the engine says its time went, once it has finished; None until then.
-    """
+    """Implements ``types.StreamDecoder``."""
 
     __slots__ = (
         "_begun",
@@ -151,12 +148,11 @@ class OllamaStream:
 
 def envelope(request: GatewayRequest, *, chunk: bool) -> Json:
     """What stands around the choices: Ollama's own ids are none, or random numbers below 999."""
+    kind = "text_completion"
     if request.operation == "chat":
-        kind, prefix = "chat.completion.chunk" if chunk else "chat.completion", "chatcmpl"
-    else:
-        kind, prefix = "text_completion", "cmpl"
+        kind = "chat.completion.chunk" if chunk else "chat.completion"
     return {
-        "id": f"{prefix}-{request.request_id}",
+        "id": AnswerIds(request).answer,
         "object": kind,
         "created": request.created_unix_s,
         "model": request.model,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
+from .engine_timings import timings_in
 from .json_values import Json, as_list, as_object, objects, read_json, write_json
 from .logprobs import as_text_logprobs
 from .openai_errors import error_in
 from .openai_shape import both_reasoning_names, estimated_usage, finish_reason, read_usage
 from .openai_stream import OpenAiStream
 from .think_tags import begins_with_thinking, split_message
-from .types import BYTES_PER_TOKEN, Answer, MalformedStream, Usage
+from .types import BYTES_PER_TOKEN, Answer, EngineTimings, MalformedStream, Usage
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 # An embeddings answer above this is not parsed: only its ends are looked at.
@@ -26,7 +27,19 @@ _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _PLAIN_FINISH = ("stop", "length")
 
 
-class _Body:
+class AnswerRepair(Protocol):
+    """Brings the whole answer of an engine that strays from OpenAI's dialect back to it."""
+
+    def repair(self, answer: Json, /) -> bool:
+        """Changes it in place before anything else is read of it. Returns whether it did.
+
+        Raises:
+            AdapterError: It says that it failed.
+        """
+        ...
+
+
+class AnswerBody:
     """The parts of one body, bounded."""
 
     def __init__(self) -> None:
@@ -34,9 +47,12 @@ class _Body:
         self._size_bytes = 0
 
     def add(self, data: bytes) -> None:
-        self._size_bytes += len(data)
-        if self._size_bytes > MAX_ANSWER_BYTES:
-            raise MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
+        """Takes one read.
+
+        Raises:
+            MalformedStream: The body is too large.
+        """
+        self._size_bytes = bounded(self._size_bytes + len(data))
         self._parts.append(data)
 
     def join(self) -> bytes:
@@ -48,24 +64,35 @@ class WholeAnswer:
 
     outputs = 0
 
-    def __init__(self, model: str, prompt_tokens: int) -> None:
+    def __init__(
+        self,
+        model: str,
+        prompt_tokens: int,
+        *,
+        repair: AnswerRepair | None = None,
+        timings: EngineTimings | None = None,
+    ) -> None:
         self._model = model
         self._prompt_tokens = prompt_tokens
-        self._body = _Body()
+        self._repair = repair
+        self._timings = timings
+        self._body = AnswerBody()
 
     def feed(self, data: bytes) -> None:
         self._body.add(data)
 
     def close(self) -> Answer:
         body = self._body.join()
-        answer = _read_answer(body)
+        answer = _read_object(body)
+        changed = self._repair is not None and self._repair.repair(answer)
+        _raise_error(answer)
+        timings = timings_in(answer) or self._timings
         listed = as_list(answer.get("choices"))
         if not listed:
             raise MalformedStream("the engine's answer has no choices")
         choices = objects(listed)
         if len(choices) != len(listed) or not all("message" in choice or "text" in choice for choice in choices):
             raise MalformedStream("a choice of the engine's answer holds no answer")
-        changed = False
         for choice in choices:
             if not _is_plain(choice):
                 changed |= _normalise(choice)
@@ -79,10 +106,10 @@ class WholeAnswer:
             changed = True
         if answer.get("model") not in (None, self._model):
             if not changed and len(named := list(_MODEL.finditer(body))) == 1:
-                return Answer(_spliced(body, named[0], self._model), usage, 1)
+                return Answer(_spliced(body, named[0], self._model), usage, 1, timings)
             answer["model"] = self._model
             changed = True
-        return Answer(write_json(answer, body) if changed else body, usage, 1)
+        return Answer(write_json(answer, body) if changed else body, usage, 1, timings)
 
 
 class EmbeddingsAnswer:
@@ -92,7 +119,7 @@ class EmbeddingsAnswer:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._body = _Body()
+        self._body = AnswerBody()
 
     def feed(self, data: bytes) -> None:
         self._body.add(data)
@@ -101,7 +128,8 @@ class EmbeddingsAnswer:
         body = self._body.join()
         if len(body) > _PARSED_BYTES:
             return self._by_ends(body)
-        answer = _read_answer(body)
+        answer = _read_object(body)
+        _raise_error(answer)
         if not isinstance(answer.get("data"), list):
             raise MalformedStream("the engine's answer has no data")
         usage = read_usage(answer.get("usage"))
@@ -146,9 +174,7 @@ class StreamedAnswer:
         return self._stream.outputs
 
     def feed(self, data: bytes) -> None:
-        self._size_bytes += len(data)
-        if self._size_bytes > MAX_ANSWER_BYTES:
-            raise MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
+        self._size_bytes = bounded(self._size_bytes + len(data))
         self._stream.feed(data)
         if self._stream.error is not None:
             raise self._stream.error
@@ -168,7 +194,7 @@ class StreamedAnswer:
         choices = [self._choices[index] for index in sorted(self._choices)]
         kind = "chat.completion" if self._chat else "text_completion"
         answer = {**self._top, "object": kind, "model": self._stream.model, "choices": choices}
-        return Answer(write_json(answer, b""), self._stream.tokens(), 1)
+        return Answer(write_json(answer, b""), self._stream.tokens(), 1, self._stream.timings)
 
     def _take_choice(self, choice: Json) -> None:
         index = choice.get("index")
@@ -201,16 +227,30 @@ class StreamedAnswer:
                 message[key] = _joined(message.get(key), value)
 
 
-def _read_answer(body: bytes) -> Json:
+def bounded(size_bytes: int) -> int:
+    """Returns the size of an answer so far.
+
+    Raises:
+        MalformedStream: It is larger than any answer may be.
+    """
+    if size_bytes > MAX_ANSWER_BYTES:
+        raise MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
+    return size_bytes
+
+
+def _read_object(body: bytes) -> Json:
     try:
         answer = as_object(read_json(body))
     except ValueError as error:
         raise MalformedStream("the engine's answer is not JSON") from error
     if answer is None:
         raise MalformedStream("the engine's answer is not a JSON object")
+    return answer
+
+
+def _raise_error(answer: Json) -> None:
     if ("choices" not in answer or "error" in answer) and (failed := error_in(answer)) is not None:
         raise failed
-    return answer
 
 
 def _spliced(body: bytes, named: re.Match[bytes], model: str) -> bytes:

@@ -14,7 +14,7 @@ from .json_values import as_object
 from .openai_answer import EmbeddingsAnswer, StreamedAnswer, WholeAnswer
 from .openai_errors import read_error
 from .openai_stream import OpenAiStream
-from .types import BYTES_PER_TOKEN, AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
+from .types import AnswerHead, AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
 
 _GENERATES = frozenset(("chat", "text_completion"))
 
@@ -61,13 +61,13 @@ class OpenAiCompatible:
         running = bool(options.get("continuous_usage_stats"))
         return self._decoder(request, wants_usage=request.wants_usage, running_usage=running)
 
-    def answer_reader(self, request: GatewayRequest, content_type: str, *, streamed: bool) -> AnswerReader:
+    def answer_reader(self, request: GatewayRequest, head: AnswerHead, *, streamed: bool) -> AnswerReader:
         if request.operation == "embeddings":
             return EmbeddingsAnswer(request.model)
-        if streamed and "event-stream" in content_type:
+        if streamed and self.stream_type in head.content_type:
             decoder = self._decoder(request, wants_usage=True, running_usage=False)
             return StreamedAnswer(decoder, chat=request.operation == "chat")
-        return WholeAnswer(request.model, len(request.raw) // BYTES_PER_TOKEN)
+        return WholeAnswer(request.model, request.prompt_estimate_tokens)
 
     def _decoder(self, request: GatewayRequest, *, wants_usage: bool, running_usage: bool) -> OpenAiStream:
         n = request.body.get("n")
@@ -78,7 +78,7 @@ class OpenAiCompatible:
             choices_per_prompt=n if isinstance(n, int) and n > 0 else 1,
             usage_per_choice=self.usage_per_choice,
             sends_done=self.sends_done,
-            prompt_tokens=len(request.raw) // BYTES_PER_TOKEN,
+            prompt_tokens=request.prompt_estimate_tokens,
         )
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:

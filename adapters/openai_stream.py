@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
+from .engine_timings import timings_in
 from .framing import SseFramer
 from .json_values import Json, as_list, as_object, objects, read_json, write_json
 from .logprobs import as_text_logprobs
@@ -29,7 +30,7 @@ from .openai_shape import (
     read_usage,
 )
 from .think_tags import ThinkTags, split_delta
-from .types import AdapterError, MalformedStream, PlainChunk, TruncatedStream, Usage
+from .types import AdapterError, EngineTimings, MalformedStream, PlainChunk, TruncatedStream, Usage
 
 # A chunk without choices that holds nothing else is not for clients.
 _ENVELOPE = frozenset(
@@ -42,7 +43,7 @@ _TEXT_KEYS = (b'"content":', b'"content": ', b'"text":', b'"text": ')
 class ChunkRepair(Protocol):
     """Brings one stream of an engine that strays from OpenAI's dialect back to it."""
 
-    def repair(self, chunk: Json) -> bool:
+    def repair(self, chunk: Json, /) -> bool:
         """Changes a chunk in place before anything else is read of it. Returns whether it did.
 
         After the first chunk with output, chunks that differ in plain text only must be changed alike.
@@ -96,6 +97,7 @@ class OpenAiStream:
         "model",
         "outputs",
         "plain",
+        "timings",
         "usage",
     )
 
@@ -114,6 +116,7 @@ class OpenAiStream:
         self.model = model
         self.outputs = 0
         self.usage: Usage | None = None
+        self.timings: EngineTimings | None = None
         self.finished = False
         self.error: AdapterError | None = None
         self._wants_usage = wants_usage
@@ -252,6 +255,8 @@ class OpenAiStream:
             return b""  # llama.cpp begins the stream of a batch of completions with it
         if fields is None:
             raise MalformedStream("the engine's stream holds an event that is not a JSON object")
+        if (timings := timings_in(fields)) is not None:
+            self.timings = timings
         changed = self._take_usage(fields)
         listed = as_list(fields.get("choices") or [])
         choices = objects(listed)

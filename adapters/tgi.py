@@ -18,13 +18,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .openai_answer import EmbeddingsAnswer
+from .answer_ids import AnswerIds
+from .engine_timings import tgi_timings
+from .openai_answer import EmbeddingsAnswer, WholeAnswer
 from .openai_stream import OpenAiStream
-from .tgi_answer import TgiAnswer
+from .tgi_answer import TgiAnswers
 from .tgi_chunks import TgiChunks
 from .tgi_errors import read_tgi_error
 from .tgi_request import encode_tgi
-from .types import BYTES_PER_TOKEN, AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
+from .types import AnswerHead, AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,15 @@ class Tgi:
             wants_usage=request.wants_usage,
             usage_per_choice=True,  # of several prompts, each has its own
             sends_done=True,
-            prompt_tokens=len(request.raw) // BYTES_PER_TOKEN,
-            repair=TgiChunks(request),
+            prompt_tokens=request.prompt_estimate_tokens,
+            repair=TgiChunks(AnswerIds(request), chat=request.operation == "chat"),
         )
 
-    def answer_reader(self, request: GatewayRequest, content_type: str, *, streamed: bool) -> AnswerReader:
+    def answer_reader(self, request: GatewayRequest, head: AnswerHead, *, streamed: bool) -> AnswerReader:
         if request.operation == "embeddings":
             return EmbeddingsAnswer(request.model)
-        return TgiAnswer(request)
+        repair = TgiAnswers(AnswerIds(request))
+        return WholeAnswer(request.model, request.prompt_estimate_tokens, repair=repair, timings=tgi_timings(head))
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:
         return read_tgi_error(status, body)

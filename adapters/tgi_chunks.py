@@ -1,45 +1,27 @@
 """TGI's stream chunks, and how they differ from OpenAI's.
 
-``id`` is empty. Every delta of a chat has a role and every piece of a tool call its id and type, which clients that add
-strings up would repeat. A tool call ends without a finish reason. Completions say "" where no finish reason is yet,
-and give the text of the end-of-sequence token.
+``id`` is empty, and tool calls are counted from "0" in every conversation. Every delta of a chat has a role and every
+piece of a tool call its id and type, which clients that add strings up would repeat. A tool call ends without a finish
+reason. Completions say "" where no finish reason is yet, and give the text of the end-of-sequence token.
 """
 
 from __future__ import annotations
 
+from .answer_ids import AnswerIds
 from .framing import MAX_FRAME_BYTES
 from .json_values import Json, as_object, objects, read_json
 from .tgi_errors import tgi_error_in
-from .types import GatewayRequest, MalformedStream
-
-
-class AnswerIds:
-    """The ids of one answer. TGI has none for the answer, and counts tool calls from "0" in every conversation.
-
-    Attributes:
-        chat: Whether it is the answer to a chat.
-        answer: The answer's own.
-    """
-
-    __slots__ = ("_request_id", "answer", "chat")
-
-    def __init__(self, request: GatewayRequest) -> None:
-        self.chat = request.operation == "chat"
-        self.answer = f"{'chatcmpl' if self.chat else 'cmpl'}-{request.request_id}"
-        self._request_id = request.request_id
-
-    def call(self, index: int) -> str:
-        """Returns the id of a tool call."""
-        return f"call_{self._request_id}_{index}"
+from .types import MalformedStream
 
 
 class TgiChunks:
     """Implements ``openai_stream.ChunkRepair`` for one stream."""
 
-    __slots__ = ("_arguments", "_arguments_chars", "_finished", "_ids", "_role_said", "_seen", "_top")
+    __slots__ = ("_arguments", "_arguments_chars", "_chat", "_finished", "_ids", "_role_said", "_seen", "_top")
 
-    def __init__(self, request: GatewayRequest) -> None:
-        self._ids = AnswerIds(request)
+    def __init__(self, ids: AnswerIds, *, chat: bool) -> None:
+        self._ids = ids
+        self._chat = chat
         self._role_said = False
         self._arguments: dict[int, list[str]] = {}  # of tool calls, by their index
         self._arguments_chars = 0
@@ -65,7 +47,7 @@ class TgiChunks:
 
         A call that the token limit cut before its function was known makes no chunk at all but that of usage.
         """
-        if not self._ids.chat or self._finished:
+        if not self._chat or self._finished:
             return None
         if self._arguments and all(map(_is_whole, self._arguments.values())):
             reason = "tool_calls"

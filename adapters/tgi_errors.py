@@ -32,12 +32,10 @@ def tgi_error_in(chunk: Json) -> EngineFailed | None:
         return None
     for kind, start, status in _KINDS:
         if failed.type == kind or failed.message.startswith(start):
-            return EngineFailed(status, failed.message, type=kind, code=failed.code, param=failed.param)
-    return EngineFailed(502, failed.message, type=failed.type, code=failed.code, param=failed.param)
+            return failed.meant(status, type=kind)
+    return failed.meant(502)
 
 
 def read_tgi_error(status: int, body: bytes) -> EngineFailed:
     """Reads the body of an error answer; never raises."""
-    failed = read_error(status, body)
-    status = _STATUS.get(status, status)
-    return EngineFailed(status, failed.message, type=failed.type, code=failed.code, param=failed.param)
+    return read_error(status, body).meant(_STATUS.get(status, status))

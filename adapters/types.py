@@ -41,13 +41,15 @@ class EngineTimings(NamedTuple):
         queue_s: Waiting for its turn; an upper bound where it is what the engine's other durations leave over.
         load_s: Loading the model; near 0 if it was loaded.
         prefill_s: Reading the prompt.
-        decode_s: Making the answer's tokens.
+        decode_s: Making the answer's tokens after the first.
+        inference_s: Prefill and decode together, from an engine that does not tell them apart.
     """
 
     queue_s: float | None = None
     load_s: float | None = None
     prefill_s: float | None = None
     decode_s: float | None = None
+    inference_s: float | None = None
 
 
 class GatewayRequest(NamedTuple):
@@ -80,6 +82,11 @@ class GatewayRequest(NamedTuple):
         """Whether the client asked for a usage chunk at the end of its stream."""
         options = as_object(self.body.get("stream_options"))
         return options is not None and bool(options.get("include_usage"))
+
+    @property
+    def prompt_estimate_tokens(self) -> int:
+        """Stands in for the prompt's tokens where an engine does not count them."""
+        return len(self.raw) // BYTES_PER_TOKEN
 
     def without_body(self) -> GatewayRequest:
         """Returns the same without the prompt, which need not be kept for as long as the answer runs."""
@@ -137,6 +144,7 @@ class StreamDecoder(Protocol):
     Attributes:
         outputs: Chunks with output so far: content, reasoning, tool call or refusal.
         usage: The engine's token counts once they are known.
+        timings: Where the engine says that the time went, once it has; most never do.
         plain: What a read looks like that may pass undecoded; None while there is no such read.
         finished: The engine said that the answer is whole. Nothing more will come out of ``feed``.
         error: What is wrong with the stream: the engine's own error, if a frame carried one, or a frame that is none
@@ -145,6 +153,7 @@ class StreamDecoder(Protocol):
 
     outputs: int
     usage: Usage | None
+    timings: EngineTimings | None
     plain: PlainChunk | None
     finished: bool
     error: AdapterError | None
@@ -169,12 +178,26 @@ class StreamDecoder(Protocol):
         ...
 
 
+class AnswerHead(Protocol):
+    """What there is to read of the engine's answer besides its body."""
+
+    @property
+    def content_type(self) -> str:
+        """In lower case; "" if there is none."""
+        ...
+
+    def get(self, name: bytes) -> bytes | None:
+        """Returns the first header of that (lower case) name, or None."""
+        ...
+
+
 class Answer(NamedTuple):
     """A whole answer, ready for the client."""
 
     body: bytes
     usage: Usage | None
     outputs: int
+    timings: EngineTimings | None = None
 
 
 class AnswerReader(Protocol):
@@ -235,7 +258,7 @@ class Adapter(Protocol):
 
     def stream_decoder(self, request: GatewayRequest) -> StreamDecoder: ...
 
-    def answer_reader(self, request: GatewayRequest, content_type: str, *, streamed: bool) -> AnswerReader:
+    def answer_reader(self, request: GatewayRequest, head: AnswerHead, *, streamed: bool) -> AnswerReader:
         """Returns the reader of a whole answer; ``streamed`` says that the engine was asked for a stream."""
         ...
 

@@ -264,7 +264,7 @@ class EmbeddingBatcher:
         head = await relay.head_came()
         if not 200 <= head.status < 300:
             raise adapter.read_error(head.status, await relay.body())
-        relay.collect(adapter.answer_reader(request, head.content_type, streamed=streamed))
+        relay.collect(adapter.answer_reader(request, head, streamed=streamed))
         return await relay.answer(), dropped
 
     def _warn(self, endpoint: Endpoint, failure: CannotSplit) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from adapters.types import Usage
+from adapters.types import EngineTimings, Usage
 
 from .errors import GatewayError, Outcome
 
@@ -19,7 +19,11 @@ Operation = Literal["chat", "text_completion", "embeddings", "other"]
 
 @dataclass(slots=True)
 class AttemptRecord:
-    """One try at one endpoint. Times are monotonic seconds, None for what did not happen."""
+    """One try at one endpoint. Times are monotonic seconds, None for what did not happen.
+
+    Attributes:
+        timings: Where the engine says that its time went; None if it does not say.
+    """
 
     endpoint_id: str
     reason: str
@@ -32,6 +36,7 @@ class AttemptRecord:
     ended_s: float | None = None
     reused: bool = False
     status: int | None = None
+    timings: EngineTimings | None = None
     outcome: Outcome | None = None
     error_type: str | None = None
 

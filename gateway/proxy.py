@@ -175,7 +175,7 @@ class Proxy:
             if request.operation == "other":
                 await self._pass_on(call, relay, head, attempt)
             else:
-                relay.collect(adapter.answer_reader(request, head.content_type, streamed=streamed))
+                relay.collect(adapter.answer_reader(request, head, streamed=streamed))
                 self._respond(call, await relay.answer(), dropped, attempt)
                 await call.link.drained()
         attempt.outcome = "ok"
@@ -214,7 +214,7 @@ class Proxy:
         head = await relay.head_came()
         if not 200 <= head.status < 300:
             raise adapter.read_error(head.status, await relay.body())
-        relay.collect(adapter.answer_reader(request, head.content_type, streamed=True))
+        relay.collect(adapter.answer_reader(request, head, streamed=True))
         await relay.answer()
         raise MalformedStream("the engine answered a request for a stream without one")
 
@@ -223,6 +223,7 @@ class Proxy:
         record = call.record
         record.status = 200
         record.usage = answer.usage
+        attempt.timings = answer.timings
         record.bytes_out = len(answer.body)
         headers = b"content-type: application/json\r\n" + self._headers(call, dropped, attempt)
         call.link.respond(200, headers, answer.body)

@@ -266,9 +266,11 @@ class Relay:
         record.bytes_out += self._bytes_out
         self._bytes_out = 0
         decoder = self._decoder
-        if decoder is not None and (self._outputs or decoder.usage is not None):
-            decoder.outputs = self._outputs
-            record.usage = decoder.tokens()
+        if decoder is not None:
+            self._attempt.timings = decoder.timings
+            if self._outputs or decoder.usage is not None:
+                decoder.outputs = self._outputs
+                record.usage = decoder.tokens()
         if self._live and self._outputs:
             record.chunks = self._outputs
             record.last_output_s = max(self.last_s, record.first_output_s or 0.0)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from adapters.types import EngineTimings
+
 from .flight import AttemptRecord, FlightRecord
+
+# Where the engine says that its time went: the times as Server-Timing names them, and as the comment does.
+_HEADER_NAMES = tuple(f", engine-{field[:-2]};dur=%.3f".encode() for field in EngineTimings._fields)
+_COMMENT_NAMES = tuple(f" engine_{field[:-2]}_ms=%.1f".encode() for field in EngineTimings._fields)
 
 
 def server_timing(record: FlightRecord, attempt: AttemptRecord, now_s: float) -> bytes:
@@ -10,12 +16,13 @@ def server_timing(record: FlightRecord, attempt: AttemptRecord, now_s: float) ->
     body_read_s = record.body_read_s or record.received_s
     admitted_s = record.admitted_s or body_read_s
     first_s = attempt.first_output_s
-    return b"queue;dur=%.3f, route;dur=%.3f, connect;dur=%.3f, %b;dur=%.3f" % (
+    return b"queue;dur=%.3f, route;dur=%.3f, connect;dur=%.3f, %b;dur=%.3f%b" % (
         (admitted_s - body_read_s) * 1e3,
         (attempt.chosen_s - admitted_s) * 1e3,
         ((attempt.connected_s or attempt.chosen_s) - attempt.chosen_s) * 1e3,
         b"ttft" if record.stream and first_s is not None else b"total",
         (now_s - body_read_s) * 1e3,
+        _told(attempt, _HEADER_NAMES),
     )
 
 
@@ -23,11 +30,20 @@ def timing_comment(record: FlightRecord, attempt: AttemptRecord, now_s: float) -
     """Returns the SSE comment that goes out before ``[DONE]``: safe for every client, easy to grep."""
     body_read_s = record.body_read_s or record.received_s
     ttft_s = record.ttft_s or 0.0
-    return b": weir endpoint=%b attempts=%d ttft_ms=%.1f longest_gap_ms=%.1f total_ms=%.1f chunks=%d\n\n" % (
+    return b": weir endpoint=%b attempts=%d ttft_ms=%.1f longest_gap_ms=%.1f total_ms=%.1f chunks=%d%b\n\n" % (
         attempt.endpoint_id.encode("ascii"),
         len(record.attempts),
         ttft_s * 1e3,
         record.longest_gap_s * 1e3,
         (now_s - body_read_s) * 1e3,
         record.chunks,
+        _told(attempt, _COMMENT_NAMES),
     )
+
+
+def _told(attempt: AttemptRecord, names: tuple[bytes, ...]) -> bytes:
+    """The engine's own times, in milliseconds; nothing for those that it does not tell."""
+    timings = attempt.timings
+    if timings is None:
+        return b""
+    return b"".join([name % (told_s * 1e3) for name, told_s in zip(names, timings, strict=True) if told_s is not None])

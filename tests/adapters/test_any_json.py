@@ -11,6 +11,7 @@ import pytest
 
 from adapters import ADAPTERS
 from adapters.types import AdapterError, GatewayRequest, Operation, UpstreamRequest
+from tests.fakes.answer_heads import answer_head
 
 Json = dict[str, Any]
 OPERATIONS: tuple[Operation, ...] = ("chat", "text_completion", "embeddings", "other")
@@ -103,7 +104,9 @@ def test_json_of_any_shape_raises_only_adapter_errors(name: str, seed: int) -> N
             (UpstreamRequest("/v1", b"", True), "text/event-stream", stream),
             (UpstreamRequest("/v1", b"", False), "application/json", chunks[0]),
         ):
-            reader = adapter.answer_reader(request_for(operation, stream=False), content_type, streamed=upstream.stream)
+            reader = adapter.answer_reader(
+                request_for(operation, stream=False), answer_head(content_type), streamed=upstream.stream
+            )
             with suppress(AdapterError):
                 reader.feed(body)
                 reader.close()
@@ -121,7 +124,7 @@ def test_json_nested_deeply_raises_only_adapter_errors(depth: int) -> None:
         with suppress(AdapterError):
             decoder.feed(b"data: " + chunk + b"\n\ndata: [DONE]\n\n")
             decoder.close()
-        reader = adapter.answer_reader(request_for("chat", stream=False), "application/json", streamed=False)
+        reader = adapter.answer_reader(request_for("chat", stream=False), answer_head(), streamed=False)
         reader.feed(chunk)
         with suppress(AdapterError):
             reader.close()
@@ -129,6 +132,6 @@ def test_json_nested_deeply_raises_only_adapter_errors(depth: int) -> None:
 
 
 def test_half_an_emoji_in_an_answer_without_usage_is_counted() -> None:
-    reader = ADAPTERS["openai"].answer_reader(request_for("chat", stream=False), "application/json", streamed=False)
+    reader = ADAPTERS["openai"].answer_reader(request_for("chat", stream=False), answer_head(), streamed=False)
     reader.feed(b'{"choices": [{"index": 0, "message": {"content": "\\ud83d"}, "finish_reason": "stop"}]}')
     assert reader.close().usage is not None

@@ -25,6 +25,7 @@ from adapters.types import (
     TruncatedStream,
     Usage,
 )
+from tests.fakes.answer_heads import answer_head
 
 Json = dict[str, Any]
 
@@ -630,7 +631,7 @@ def test_json_of_any_shape_raises_only_adapter_errors() -> None:
             decoder.feed(b"data: " + body + b"\n\ndata: [DONE]\n\n")
             with suppress(AdapterError):
                 decoder.close()
-            reader = LIGHTLLM.answer_reader(asked_for(operation), "application/json", streamed=False)
+            reader = LIGHTLLM.answer_reader(asked_for(operation), answer_head(), streamed=False)
             reader.feed(body.replace(b"\\ud800", b"x"))
             with suppress(AdapterError):
                 reader.close()
@@ -650,7 +651,7 @@ def whole(operation: Operation, answer_id: object, **fields: Any) -> Json:
 
 
 def read_answer(operation: Operation, body: bytes, model: str = "the client's") -> tuple[Json, Usage | None]:
-    reader = LIGHTLLM.answer_reader(asked_for(operation, model=model), "application/json", streamed=False)
+    reader = LIGHTLLM.answer_reader(asked_for(operation, model=model), answer_head(), streamed=False)
     for at in range(len(body)):
         reader.feed(body[at : at + 1])
     answer = reader.close()

@@ -15,6 +15,7 @@ from adapters.bodies import read_object
 from adapters.lmdeploy import LMDEPLOY
 from adapters.trtllm import TRTLLM
 from adapters.types import Adapter, EngineFailed, GatewayRequest, Operation, TruncatedStream, Usage
+from tests.fakes.answer_heads import answer_head
 
 Json = dict[str, Any]
 
@@ -198,7 +199,7 @@ def test_a_whole_answer_has_the_clients_name_of_the_model(adapter: Adapter) -> N
     choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
     usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": 3}}
     answer = {"id": "1", "object": "chat.completion", "model": "e", "choices": [choice], "usage": usage}
-    reader = adapter.answer_reader(call(CHAT), "application/json", streamed=False)
+    reader = adapter.answer_reader(call(CHAT), answer_head(), streamed=False)
     reader.feed(json.dumps(answer).encode())
     read = reader.close()
     assert json.loads(read.body) == {**answer, "model": "m"}

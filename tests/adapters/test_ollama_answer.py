@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from adapters.ollama import OLLAMA
-from adapters.ollama_answer import OllamaAnswer
 from adapters.types import (
     AdapterError,
     Answer,
@@ -23,6 +22,7 @@ from adapters.types import (
     Usage,
 )
 from tests.adapters.ollama_calls import END, HI, Json, call, ended, generated, line, said
+from tests.fakes.answer_heads import answer_head
 
 CALLS: list[Json] = [
     {"id": "c1", "function": {"index": 0, "name": "f", "arguments": {"x": 1}}},
@@ -36,7 +36,7 @@ CALLED = [
 
 def reader(operation: Operation = "chat", *, streamed: bool = False, **fields: Any) -> AnswerReader:
     kind = "application/x-ndjson" if streamed else "application/json; charset=utf-8"
-    return OLLAMA.answer_reader(call({**HI, **fields}, operation), kind, streamed=streamed)
+    return OLLAMA.answer_reader(call({**HI, **fields}, operation), answer_head(kind), streamed=streamed)
 
 
 def read(*pieces: bytes, operation: Operation = "chat", **fields: Any) -> Answer:
@@ -130,10 +130,10 @@ def test_logprobs_are_in_each_ones_shape() -> None:
 
 def test_the_engines_own_times_are_kept() -> None:
     subject = reader()
-    assert isinstance(subject, OllamaAnswer)
-    assert subject.timings is None
     subject.feed(ended())
-    assert subject.timings == pytest.approx(EngineTimings(queue_s=0.09, load_s=0.002, prefill_s=0.04, decode_s=0.18))
+    assert subject.close().timings == pytest.approx(
+        EngineTimings(queue_s=0.09, load_s=0.002, prefill_s=0.04, decode_s=0.18)
+    )
 
 
 def test_counts_that_are_not_told_are_estimated() -> None:

@@ -21,6 +21,7 @@ from adapters import ADAPTERS
 from adapters.types import Adapter, AdapterError, EngineFailed, GatewayRequest, Operation, TruncatedStream, Usage
 from tests.adapters import framing_reference as reference
 from tests.adapters.recorded import Recording, recordings
+from tests.fakes.answer_heads import answer_head
 
 Json = dict[str, Any]
 
@@ -410,7 +411,9 @@ def test_a_stream_in_another_legal_spelling_comes_out_the_same(adapter: Adapter,
 
 
 def answer_of(adapter: Adapter, request: GatewayRequest, recording: Recording, pieces: Iterable[bytes]) -> Json:
-    reader = adapter.answer_reader(request, recording.content_type, streamed=adapter.encode(request, None).stream)
+    reader = adapter.answer_reader(
+        request, answer_head(recording.content_type), streamed=adapter.encode(request, None).stream
+    )
     for piece in pieces:
         reader.feed(piece)
     answer = reader.close()
@@ -449,7 +452,9 @@ def test_an_answer_with_the_clients_own_model_name_keeps_its_bytes(adapter: Adap
     if any(as_chat) or any(choice.get("message", {}).get("tool_calls") for choice in choices):
         return
     request = request_of(recording, model=whole["model"])
-    reader = adapter.answer_reader(request, recording.content_type, streamed=adapter.encode(request, None).stream)
+    reader = adapter.answer_reader(
+        request, answer_head(recording.content_type), streamed=adapter.encode(request, None).stream
+    )
     reader.feed(recording.body)
     assert reader.close().body == recording.body
 
@@ -458,7 +463,9 @@ def test_an_answer_with_the_clients_own_model_name_keeps_its_bytes(adapter: Adap
 def test_an_answer_that_breaks_off_is_refused(adapter: Adapter, recording: Recording) -> None:
     request = request_of(recording)
     for kept in range(0, len(recording.body) - 1, max(1, len(recording.body) // 50)):
-        reader = adapter.answer_reader(request, recording.content_type, streamed=adapter.encode(request, None).stream)
+        reader = adapter.answer_reader(
+            request, answer_head(recording.content_type), streamed=adapter.encode(request, None).stream
+        )
         reader.feed(recording.body[:kept])
         with pytest.raises(AdapterError):
             reader.close()
@@ -492,7 +499,7 @@ def test_an_answer_put_together_from_llamacpps_stream_is_the_one_it_gives_withou
     upstream = adapter.encode(request, None)
     assert upstream.stream
     for pieces in ([streamed.body], streamed.pieces, [streamed.body[i : i + 1] for i in range(len(streamed.body))]):
-        reader = adapter.answer_reader(request, streamed.content_type, streamed=upstream.stream)
+        reader = adapter.answer_reader(request, answer_head(streamed.content_type), streamed=upstream.stream)
         for piece in pieces:
             reader.feed(piece)
         outputs = reader.outputs
@@ -511,7 +518,9 @@ def test_an_answer_put_together_from_a_stream_does_not_repeat_the_prefill() -> N
     streamed, answered = llamacpp_recording("chat_prefill_flags_stream"), llamacpp_recording("chat_prefill_flags")
     prefill = answered.request["messages"][-1]["content"]
     adapter, request = ADAPTERS["llamacpp"], request_of(answered)
-    reader = adapter.answer_reader(request, streamed.content_type, streamed=adapter.encode(request, None).stream)
+    reader = adapter.answer_reader(
+        request, answer_head(streamed.content_type), streamed=adapter.encode(request, None).stream
+    )
     reader.feed(streamed.body)
     content = json.loads(reader.close().body)["choices"][0]["message"]["content"]
     assert prefill + content == json.loads(answered.body)["choices"][0]["message"]["content"]
@@ -537,7 +546,7 @@ def test_an_answer_put_together_from_a_stream_has_all_its_text_or_is_refused(rec
     adapter, expected = ADAPTERS["llamacpp"], plain_reading(recording.id)
     request = request_of(recording, without=("stream", "stream_options"))
     upstream = adapter.encode(request, None)
-    reader = adapter.answer_reader(request, recording.content_type, streamed=upstream.stream)
+    reader = adapter.answer_reader(request, answer_head(recording.content_type), streamed=upstream.stream)
     for piece in recording.pieces:
         reader.feed(piece)
     if not expected.whole:

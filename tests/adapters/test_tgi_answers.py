@@ -11,12 +11,13 @@ import pytest
 from adapters.tgi import TGI
 from adapters.types import AdapterError, Answer, EngineFailed, MalformedStream, Operation, Usage
 from tests.adapters.tgi_wire import CLIENT_MODEL, USAGE, answer, call
+from tests.fakes.answer_heads import answer_head
 
 Json = dict[str, Any]
 
 
 def read(body: bytes, operation: Operation = "chat", model: str = CLIENT_MODEL) -> Answer:
-    reader = TGI.answer_reader(call({"model": model}, operation), "application/json", streamed=False)
+    reader = TGI.answer_reader(call({"model": model}, operation), answer_head(), streamed=False)
     for at in range(0, len(body), 50):
         reader.feed(body[at : at + 50])
     assert reader.outputs == 0

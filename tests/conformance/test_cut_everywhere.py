@@ -19,6 +19,7 @@ import pytest
 from adapters import ADAPTERS
 from adapters.types import Adapter, Answer, GatewayRequest, Usage
 from tests.conformance.rig import ENGINES, TOOLS
+from tests.fakes.answer_heads import answer_head
 from tests.fakes.dialects.answer import Call, Json, Say
 from tests.fakes.dialects.registry import DIALECTS
 from tests.fakes.dialects.serving import Dialect
@@ -198,7 +199,7 @@ def decoded(sent: Exchange, pieces: Iterable[bytes]) -> Decoded:
 
 
 def answered(sent: Exchange, pieces: Iterable[bytes]) -> Answer:
-    reader = sent.adapter.answer_reader(sent.request, sent.content_type, streamed=sent.streamed)
+    reader = sent.adapter.answer_reader(sent.request, answer_head(sent.content_type), streamed=sent.streamed)
     for piece in pieces:
         reader.feed(piece)
     return reader.close()

@@ -33,6 +33,7 @@ class Say:
         fails_after: The engine reports a failure of its own after so many pieces; 0 is before the first.
         cut_after: The connection breaks after so many pieces.
         busy: It has no room: ``late`` is the race in which that is found only when the stream has begun.
+        timed: It was started so that it tells its times, where that is an option.
         message: Its words for the failure.
         vectors: Embeddings, one an input.
     """
@@ -48,6 +49,7 @@ class Say:
     fails_after: int | None = None
     cut_after: int | None = None
     busy: Busy = "no"
+    timed: bool = False
     message: str = "the engine's own words"
     vectors: tuple[tuple[float, ...], ...] = ((0.5, -0.25, 1.0), (0.0, 2.0, -1.5))
 

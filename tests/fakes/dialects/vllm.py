@@ -103,6 +103,15 @@ def check_values(body: Json) -> None:
         raise refuse(f"Requested sample logprobs is greater than max allowed: {MOST_LOGPROBS}.", "logprobs")
 
 
+TIMES = {  # with --enable-per-request-metrics
+    "time_to_first_token_ms": 61.5,
+    "generation_time_ms": 142.25,
+    "queue_time_ms": 0.75,
+    "mean_itl_ms": 28.5,
+    "tokens_per_second": 29.5,
+}
+
+
 class _Completion(Voice):
     comment = b": keep-alive\n\n"
     kind: Kind
@@ -125,8 +134,10 @@ class _Completion(Voice):
         return stream_head(*HEADERS, ("content-type", "text/event-stream; charset=utf-8"))
 
     def closing(self, ask: Ask, said: Said) -> list[Step]:
-        usage = [self.chunk([], usage=self.usage(ask, said), system_fingerprint=FINGERPRINT)] if ask.usage else []
-        return [*usage, DONE, end()]
+        if not ask.usage:
+            return [DONE, end()]
+        told = {"metrics": TIMES} if self.say.timed else {}
+        return [self.chunk([], usage=self.usage(ask, said), system_fingerprint=FINGERPRINT, **told), DONE, end()]
 
     def broken(self, ask: Ask) -> list[Step]:
         return [sse(self.error(500, "InternalServerError", self.say.message)), DONE, end()]
@@ -163,7 +174,7 @@ class _Completion(Voice):
             "system_fingerprint": FINGERPRINT,
             "usage": self.usage(ask, said),
             "kv_transfer_params": None,
-            "metrics": None,
+            "metrics": TIMES if self.say.timed else None,
         }
         return page(answer, headers=HEADERS)
 

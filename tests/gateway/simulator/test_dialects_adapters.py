@@ -10,6 +10,7 @@ import pytest
 from adapters import ADAPTERS
 from adapters.types import GatewayRequest
 from gateway.simulator.dialects import DIALECTS
+from tests.fakes.answer_heads import answer_head
 from tests.gateway.simulator.dialect_calls import LONG, SKY, TOOLS, WEATHER, settings
 from tests.gateway.simulator.served import serve
 
@@ -63,7 +64,7 @@ async def test_a_whole_answer_is_read_by_the_adapter(name: str, call: str) -> No
         headers = {"content-type": "application/json"}
         response = await engine.http.post(upstream.path, content=upstream.body, headers=headers)
     assert response.status_code == 200, response.text
-    reader = adapter.answer_reader(request, response.headers["content-type"], streamed=upstream.stream)
+    reader = adapter.answer_reader(request, answer_head(response.headers["content-type"]), streamed=upstream.stream)
     reader.feed(response.content)
     answer = reader.close()
     body = json.loads(answer.body)
