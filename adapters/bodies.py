@@ -14,7 +14,8 @@ from typing import Any
 
 import orjson
 
-from .json_values import as_object
+from .failures import MalformedStream
+from .json_values import as_object, write_json
 
 SKELETON_BYTES = 32_768
 _WINDOW_BYTES = 4096
@@ -46,6 +47,20 @@ def read_object(raw: bytes) -> dict[str, Any]:
     if fields is None:
         raise BadBody("the request body must be a JSON object")
     return fields
+
+
+def read_whole(raw: bytes) -> dict[str, Any]:
+    """Parses a body that ``read_object`` took, with its long strings and exact numbers.
+
+    Raises:
+        BadBody: Not JSON, in a part that ``read_object`` did not look at.
+    """
+    try:
+        # orjson reads whole numbers above 64 bits as floats
+        whole = as_object(json.loads(raw) if _LONG_NUMBER.search(raw) else orjson.loads(raw))
+    except (ValueError, RecursionError) as error:
+        raise BadBody("the request body is not valid JSON") from error
+    return whole or {}
 
 
 def skeleton(raw: bytes) -> bytes:
@@ -107,20 +122,15 @@ def edit(
         spliced = _splice_model(raw, body, model) if rename and model is not None else raw
         if spliced is not None:
             return _append(spliced, add) if add else spliced
-    # orjson reads whole numbers above 64 bits as floats
-    exact = _LONG_NUMBER.search(raw) is not None
-    try:
-        whole: dict[str, Any] = json.loads(raw) if exact else orjson.loads(raw)
-    except (ValueError, RecursionError) as error:  # inside a string that the skeleton had cut out
-        raise BadBody("the request body is not valid JSON") from error
+    whole = read_whole(raw)
     for key in gone:
         whole.pop(key, None)  # the skeleton may have shortened a long one
     whole.update(add)
     if rename:
         whole["model"] = model
     try:
-        return json.dumps(whole, separators=(",", ":")).encode() if exact else orjson.dumps(whole)
-    except (TypeError, RecursionError) as error:
+        return write_json(whole, b"")
+    except MalformedStream as error:
         raise BadBody("the request body is nested too deeply") from error
 
 

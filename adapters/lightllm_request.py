@@ -12,8 +12,9 @@ from typing import Any
 
 import orjson
 
-from .bodies import edit
-from .json_values import as_list, as_object, read_json
+from . import foreign_fields
+from .bodies import edit, read_whole
+from .json_values import as_list, as_object
 from .lightllm_messages import developers, foreign_parts, system_messages, with_system_roles
 from .types import EngineFailed, GatewayRequest, Unsupported, UpstreamRequest
 
@@ -23,20 +24,6 @@ _MOST_STOPS = 10
 _LONGEST_STOP_BYTES = 255
 _LONGEST_SCHEMA_BYTES = 2047
 _FORMATS = ("text", "json_object", "json_schema")
-# Other engines' names for what the answer must look like or must hold.
-_UNREAD_SHAPES = (
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structured_outputs",
-    "json_schema",
-    "grammar",
-    "regex",
-    "ebnf",
-    "prompt_logprobs",
-    "return_token_ids",
-)
 _UNREAD_SAMPLING = ("min_p", "min_tokens", "stop_token_ids", "logit_bias")
 # What others take and LightLLM does not. What nobody takes is left for it to refuse.
 _OUT_OF_BOUNDS: Mapping[str, Callable[[float], bool]] = {
@@ -71,7 +58,7 @@ def encode_lightllm(request: GatewayRequest, model: str | None) -> UpstreamReque
         dropped += _untaken(body)
         add |= _replaced(body, dropped, text=request.operation == "text_completion")
         if request.stream and not request.wants_usage:
-            add["stream_options"] = {**(as_object(body.get("stream_options")) or {}), "include_usage": True}
+            add["stream_options"] = request.options_for_usage()
         unset = [key for key, value in body.items() if value is None and key not in add]
         if body.get("logit_bias") == {}:
             unset.append("logit_bias")  # any but null is refused
@@ -121,7 +108,7 @@ def _refuse(body: Mapping[str, Any]) -> None:
         raise _unsupported("n", f"gives at most {_MOST_CHOICES} choices")
     _refuse_stop(body.get("stop"))
     _refuse_format(as_object(body.get("response_format")))
-    for field in _UNREAD_SHAPES:
+    for field in foreign_fields.SHAPES:
         if body.get(field):
             raise _unsupported(field, "does not know it; the format of an answer is set by response_format")
 
@@ -198,5 +185,5 @@ def _without_developers(raw: bytes, count: int) -> bytes:
     spliced = with_system_roles(raw, count)
     if spliced is not None:
         return spliced
-    whole = as_object(read_json(raw)) or {}
+    whole = read_whole(raw)
     return edit(raw, whole, add={"messages": system_messages(whole.get("messages"))})

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
-from .bodies import SKELETON_BYTES
-from .json_values import as_object, write_json
+from .bodies import SKELETON_BYTES, BadBody, read_whole
+from .json_values import write_json
 from .ollama_answer import OllamaAnswer, OllamaEmbeddings
 from .ollama_errors import read_refusal
 from .ollama_request import chat, completion, embeddings
@@ -71,9 +69,9 @@ def _whole(request: GatewayRequest) -> Mapping[str, Any]:
     if len(request.raw) <= SKELETON_BYTES:
         return request.body
     try:
-        return as_object(orjson.loads(request.raw)) or {}
-    except orjson.JSONDecodeError as error:  # inside a string that the skeleton had cut out
-        raise EngineFailed(400, "the request body is not valid JSON") from error
+        return read_whole(request.raw)
+    except BadBody as error:
+        raise EngineFailed(400, str(error)) from error
 
 
 OLLAMA = Ollama()

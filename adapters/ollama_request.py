@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from . import foreign_fields
 from .json_values import Json, as_list, as_object
 from .ollama_errors import invalid, unsupported
 from .ollama_messages import native_messages
@@ -36,6 +37,7 @@ _COMPLETION = _GENERATES | {"prompt", "suffix"}
 _EMBEDDINGS = frozenset(("model", "input", "dimensions", "encoding_format", "options", "keep_alive", "truncate"))
 # What has no counterpart and would change the answer's shape, unless it has one of these values.
 _SHAPES: dict[str, tuple[Any, ...]] = {
+    **foreign_fields.SHAPES,
     "n": (1,),
     "echo": (False,),
     "modalities": (["text"],),
@@ -43,15 +45,7 @@ _SHAPES: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
     "function_call": ("none", "auto"),
     "web_search_options": (),
-    "prompt_logprobs": (False,),
-    "return_token_ids": (False,),
     "continue_final_message": (False,),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "structured_outputs": (),
-    "grammar": (),
 }
 # What changes nothing: fields that are not about the answer, and values that are the engine's way anyway.
 _UNTOLD = frozenset(

@@ -48,7 +48,7 @@ class OpenAiCompatible:
             stream = True  # llama.cpp answers 400 to logprobs with tools in a stream
             add["stream"] = True
         if generates and stream and not request.wants_usage:
-            add["stream_options"] = {**(as_object(body.get("stream_options")) or {}), "include_usage": True}
+            add["stream_options"] = request.options_for_usage()
         nulls = [key for key, value in body.items() if value is None and key not in add] if self.strip_nulls else ()
         try:
             raw = edit(request.raw, body, model=model, add=add, drop=nulls) if body else request.raw

@@ -6,30 +6,19 @@ and reads ``presence_penalty`` as ``repetition_penalty`` less 2. It got ``max_co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from .bodies import BadBody, edit
+from . import foreign_fields
+from .bodies import BadBody, edit, read_whole
 from .json_values import Json, as_list, as_object
 from .tgi_messages import format_for_tgi, messages_for_tgi, tools_for_tgi, unsupported
 from .types import EngineFailed, GatewayRequest, UpstreamRequest
 
-# Other engines' names for what the answer must look like or must hold; TGI ignores them on both routes.
-_UNREAD_SHAPES: dict[str, tuple[Any, ...]] = {
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "structured_outputs": (),
-    "grammar": (),
-    "prompt_logprobs": (False,),
-    "return_token_ids": (False,),
-}
 # Fields that would change what the answer is, by operation; with the values that ask for nothing.
 _SHAPE: dict[str, dict[str, tuple[Any, ...]]] = {
     "chat": {
-        **_UNREAD_SHAPES,
+        **foreign_fields.SHAPES,
         "n": (1,),
         "functions": ([],),
         "function_call": ("none",),
@@ -37,7 +26,7 @@ _SHAPE: dict[str, dict[str, tuple[Any, ...]]] = {
         "audio": (),
     },
     "text_completion": {
-        **_UNREAD_SHAPES,
+        **foreign_fields.SHAPES,
         "n": (1,),
         "echo": (False,),
         "logprobs": (False,),
@@ -81,7 +70,7 @@ def encode_tgi(request: GatewayRequest, model: str | None) -> UpstreamRequest:
         if request.operation != "other":
             edits = _edits(request, body)
             if edits.add.keys() & _DERIVED:  # a large body's long strings are cut
-                edits = _edits(request, _exact(request.raw))
+                edits = _edits(request, read_whole(request.raw))
         raw = edit(request.raw, body, model=model, add=edits.add, drop=edits.drop)
     except BadBody as error:
         raise EngineFailed(400, str(error)) from error
@@ -120,7 +109,7 @@ def _edits(request: GatewayRequest, body: Mapping[str, Any]) -> _Edits:
     if chat:
         _conversation(given, edits)
         if request.stream and not request.wants_usage:
-            edits.add["stream_options"] = {**(as_object(given.get("stream_options")) or {}), "include_usage": True}
+            edits.add["stream_options"] = request.options_for_usage()
     elif any(not isinstance(item, str) for item in as_list(given.get("prompt")) or ()):
         raise unsupported("prompt", "token ids as a prompt")
     return edits
@@ -181,15 +170,6 @@ def _conversation(given: Json, edits: _Edits) -> None:
         raise unsupported("tool_choice", f"a tool_choice of type {str(choice.get('type'))[:50]!r}")
     if response_format is not None and (converted := format_for_tgi(response_format)) is not None:
         edits.add["response_format"] = converted
-
-
-def _exact(raw: bytes) -> Json:
-    """The whole body; whole numbers above 64 bits are kept."""
-    try:
-        body = as_object(json.loads(raw))
-    except (ValueError, RecursionError) as error:
-        raise BadBody("the request body is not valid JSON") from error
-    return body or {}
 
 
 def _asks(value: Any, nothing: tuple[Any, ...]) -> bool:

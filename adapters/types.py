@@ -83,6 +83,10 @@ class GatewayRequest(NamedTuple):
         options = as_object(self.body.get("stream_options"))
         return options is not None and bool(options.get("include_usage"))
 
+    def options_for_usage(self) -> dict[str, Any]:
+        """Returns the client's ``stream_options``, made to ask for usage."""
+        return {**(as_object(self.body.get("stream_options")) or {}), "include_usage": True}
+
     @property
     def prompt_estimate_tokens(self) -> int:
         """Stands in for the prompt's tokens where an engine does not count them."""

@@ -169,7 +169,7 @@ def test_what_is_no_answer_raises(operation: Operation, body: bytes, kind: type[
 
 
 def test_a_whole_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.ollama_answer.MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr("adapters.openai_answer.MAX_ANSWER_BYTES", 1000)
     operations: tuple[Operation, ...] = ("chat", "text_completion", "embeddings")
     for operation in operations:
         subject = reader(operation)
