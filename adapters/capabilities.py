@@ -50,7 +50,6 @@ Capability = Literal[
     "logit_bias",
 ]
 Capabilities = frozenset[Capability]
-EngineName = Literal["openai", "vllm", "sglang", "llamacpp", "tgi", "ollama", "lightllm", "lmdeploy", "trtllm"]
 
 EVERYTHING: Capabilities = frozenset(get_args(Capability))
 NOTHING: Capabilities = frozenset()

@@ -73,11 +73,8 @@ def _content(value: Any, where: str) -> tuple[str, list[str]]:
             texts.append(_text(part.get(kind), f"{place}.{kind}"))
         elif kind == "image_url":
             images.append(_image(part.get("image_url"), f"{place}.image_url"))
-        elif kind == "input_audio":  # the engine tells a sound from a picture by its bytes
-            sound = as_object(part.get("input_audio")) or {}
-            images.append(_text(sound.get("data"), f"{place}.input_audio.data"))
         else:
-            raise unsupported(place, "takes parts of type text, image_url and input_audio only")
+            raise unsupported(place, "takes parts of type text and image_url only")
     return "\n".join(texts), images
 
 

@@ -21,6 +21,7 @@ from .json_values import as_object
 # No tokeniser on the hot path: what stands in for one where an engine reports no counts.
 BYTES_PER_TOKEN = 4
 
+EngineName = Literal["openai", "vllm", "sglang", "llamacpp", "ollama", "tgi", "lightllm", "lmdeploy", "trtllm"]
 Operation = Literal["chat", "text_completion", "embeddings", "other"]
 
 

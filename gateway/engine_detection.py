@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from adapters.capabilities import EngineName
 from adapters.json_values import Json, as_list, as_object, objects, read_json
+from adapters.types import EngineName
 
 ANSWER_BYTES = 262_144
 """The most that is read of an answer; a longer one counts as an answer that says nothing."""

@@ -27,6 +27,7 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from adapters.types import EngineName
 from gateway.config import values
 from gateway.config.names import PoolNames, conflicts, derived_endpoint_id
 from gateway.config.units import (
@@ -115,7 +116,7 @@ Name = Annotated[str, AfterValidator(values.model_name)]
 Address = Annotated[str, AfterValidator(values.address)]
 HeaderName = Annotated[str, AfterValidator(values.header_name)]
 HeaderValue = Annotated[str, AfterValidator(values.header_value)]
-Engine = Literal["auto", "openai", "vllm", "sglang", "llamacpp", "ollama", "tgi", "lightllm", "lmdeploy", "trtllm"]
+Engine = Literal["auto", EngineName]
 
 
 class _Block(BaseModel):

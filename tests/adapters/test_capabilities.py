@@ -9,8 +9,8 @@ import pytest
 
 from adapters import ADAPTERS
 from adapters.bodies import SKELETON_BYTES, read_object
-from adapters.capabilities import EVERYTHING, NOTHING, Capability, EngineName, capabilities, needed, unsupported
-from adapters.types import GatewayRequest, Operation
+from adapters.capabilities import EVERYTHING, NOTHING, Capability, capabilities, needed, unsupported
+from adapters.types import EngineName, GatewayRequest, Operation
 
 PATHS: dict[Operation, str] = {
     "chat": "/v1/chat/completions",

@@ -248,9 +248,10 @@ def test_images_in_data_urls_stand_beside_the_text(mime: str) -> None:
     assert messages({"role": "user", "content": parts}) == [{"role": "user", "content": "what?", "images": [PNG, PNG]}]
 
 
-def test_sound_goes_where_images_go() -> None:
+def test_sound_is_refused() -> None:
     part = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
-    assert messages({"role": "user", "content": [part]}) == [{"role": "user", "content": "", "images": ["UklGRg=="]}]
+    error = refused({**HI, "messages": [{"role": "user", "content": [part]}]})
+    assert (error.code, error.param) == ("unsupported_parameter", "messages[0].content[0]")
 
 
 def test_calls_have_their_arguments_as_an_object_and_results_the_tools_name() -> None:
@@ -312,7 +313,6 @@ def test_content_that_cannot_be_carried_is_refused_by_its_place(content: Any, pa
             ".content[0].image_url",
         ),
         ({"role": "user", "content": [{"type": "image_url", "image_url": "data:;base64,"}]}, ".content[0].image_url"),
-        ({"role": "user", "content": [{"type": "input_audio"}]}, ".content[0].input_audio.data"),
         ({"content": "a"}, ".role"),
         ("a", ""),
         ({"role": "assistant", "tool_calls": [{"function": {"arguments": ""}}]}, ".tool_calls[0].function.name"),

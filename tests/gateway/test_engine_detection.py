@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import httpx2
 import pytest
 
-from adapters.capabilities import EngineName
+from adapters.types import EngineName
 from gateway.engine_detection import ANSWER_BYTES, MOST_QUESTIONS, Questioner, Recognised, recognise
 from tests.fakes.named_engines import ENGINES, cards, cut, engine, http, plain
 from tests.fakes.script import Script, eof, hang, head, pause, raw, rst, wire
