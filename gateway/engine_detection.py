@@ -77,8 +77,8 @@ class Reply(NamedTuple):
     Attributes:
         status: HTTP status.
         server: The Server header, or "".
-        body: All of it; b"" if it is longer than ``ANSWER_BYTES``.
-        too_long: It is.
+        body: All of it; b"" if it is too long.
+        too_long: It is longer than was to be read.
     """
 
     status: int
@@ -102,6 +102,7 @@ class Questioner:
         client: Carries the requests.
         question: From a path, as ``/version``, to the URL and headers that ask for it.
         timeout_s: For each whole answer.
+        answer_bytes: The most that is read of one.
     """
 
     def __init__(
@@ -109,10 +110,12 @@ class Questioner:
         client: httpx2.AsyncClient,
         question: Callable[[str], tuple[str, Sequence[tuple[bytes, bytes]]]],
         timeout_s: float,
+        answer_bytes: int = ANSWER_BYTES,
     ) -> None:
         self._client = client
         self._question = question
         self._timeout_s = timeout_s
+        self._answer_bytes = answer_bytes
 
     async def ask(self, path: str) -> Reply | None:
         """Returns what is answered, or None if nothing is, or not in time."""
@@ -130,7 +133,7 @@ class Questioner:
                 body = bytearray()
                 async for data in response.aiter_raw():
                     body += data
-                    if len(body) > ANSWER_BYTES:
+                    if len(body) > self._answer_bytes:
                         return Reply(response.status_code, server, b"", too_long=True)
                 return Reply(response.status_code, server, bytes(body))
         except (TimeoutError, httpx2.HTTPError):

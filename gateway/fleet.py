@@ -7,9 +7,11 @@ import ssl
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from adapters import ADAPTERS
 from adapters.capabilities import Capabilities, capabilities, unsupported
+from adapters.engine_load import UNKNOWN, EngineLoad
 from adapters.types import Adapter, EngineFailed, GatewayRequest
 from policies import health
 from policies.health import HealthRules, HealthState
@@ -47,6 +49,26 @@ class Lease:
         self.in_flight -= 1
 
 
+class LoadSample(NamedTuple):
+    """What an engine said of its load.
+
+    Attributes:
+        load: Its figures.
+        asked_s: Monotonic time of the question.
+    """
+
+    load: EngineLoad = UNKNOWN
+    asked_s: float | None = None
+
+    @property
+    def age_s(self) -> float | None:
+        """How old it is at most; None if there is none."""
+        return None if self.asked_s is None else time.monotonic() - self.asked_s
+
+
+NO_SAMPLE = LoadSample()
+
+
 class Endpoint:
     """One engine process at one base URL.
 
@@ -55,6 +77,7 @@ class Endpoint:
         engine_version: As the engine told it, or "".
         capabilities: What that engine can do in that version.
         recognised: Whether it has been asked which engine it is since it last came to life.
+        load: What this engine last said of its load.
         lease: Counts the requests of ours that are open there.
         health: What is known of its health.
         origin: Scheme, host and port of its URL.
@@ -69,6 +92,7 @@ class Endpoint:
         self.engine_version = ""
         self.capabilities = capabilities(self.adapter.name)
         self.recognised = False
+        self.load = NO_SAMPLE
         self.lease = Lease()
         self.health = HealthState()
         self.told: set[str] = set()
@@ -89,7 +113,9 @@ class Endpoint:
         return self.health.ejected_until_s is None
 
     def speak(self, adapter: Adapter, version: str) -> None:
-        """From now on requests are written for this engine; ``version`` may be ""."""
+        """From now on requests are written for this engine; ``version`` may be "". Of a new one no load is known."""
+        if (adapter, version) != (self.adapter, self.engine_version):
+            self.load = NO_SAMPLE
         self.adapter = adapter
         self.engine_version = version
         self.capabilities = capabilities(adapter.name, version)

@@ -5,13 +5,15 @@ Labels come from the configuration or from a closed set; nothing that a client c
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 
 from . import __version__
-from .fleet import Fleet
+from .fleet import Endpoint, Fleet, LoadSample
 from .flight import AttemptRecord, FlightRecord
 from .histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT, Histogram
 from .metrics_text import OTHER, CounterFamily, HistogramFamily, ReadFamily, Room
@@ -154,6 +156,8 @@ class Metrics:
             ("endpoint", "engine", "engine_version", "pool"),
             lambda: [((e.id, e.adapter.name, e.engine_version, pool.name), 1) for pool, e in endpoints],
         )  # fmt: skip
+        for name, help, figure in _LOAD_GAUGES:
+            yield ReadFamily(name, help, ("endpoint",), partial(_of_each, [e for _, e in endpoints], figure))
         yield ReadFamily(
             "weir_metrics_series_dropped_total", "Label sets counted under other, for want of room.", (),
             lambda: [((), self._room.dropped)], "counter",
@@ -166,6 +170,25 @@ class Metrics:
             "weir_build_info", "Always 1.", ("version", "python"),
             lambda: [((__version__, platform.python_version()), 1)],
         )  # fmt: skip
+
+
+_LOAD_GAUGES: tuple[tuple[str, str, Callable[[LoadSample], float | None]], ...] = (
+    ("weir_engine_running", "Requests that the engine says it works on; NaN if not known.", lambda s: s.load.running),
+    ("weir_engine_waiting", "Requests that the engine says wait; NaN if not known.", lambda s: s.load.waiting),
+    (
+        "weir_engine_kv_usage_ratio",
+        "Share of its KV cache that the engine says is in use; NaN if not known.",
+        lambda s: s.load.kv_usage_ratio,
+    ),
+    ("weir_engine_sample_age_seconds", "Since the engine was asked for these; NaN if never.", lambda s: s.age_s),
+)
+
+
+def _of_each(
+    endpoints: list[Endpoint], figure: Callable[[LoadSample], float | None]
+) -> list[tuple[tuple[str, ...], float]]:
+    told = [(e.id, figure(e.load)) for e in endpoints]
+    return [((id,), math.nan if value is None else value) for id, value in told]
 
 
 class RequestSeries:

@@ -119,7 +119,7 @@ def _is_of_this_machine(scope: Scope) -> bool:
 
 
 def _endpoint(pool: Pool, endpoint: Endpoint) -> dict[str, Any]:
-    state = endpoint.health
+    state, sample = endpoint.health, endpoint.load
     return {
         "id": endpoint.id,
         "pool": pool.name,
@@ -130,4 +130,8 @@ def _endpoint(pool: Pool, endpoint: Endpoint) -> dict[str, Any]:
         "reason": state.reason,
         "in_flight": endpoint.lease.in_flight,
         "connections": endpoint.upstream.open_connections,
+        "running": sample.load.running,
+        "waiting": sample.load.waiting,
+        "kv_usage_ratio": sample.load.kv_usage_ratio,
+        "sample_age_s": sample.age_s,
     }

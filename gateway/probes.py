@@ -1,10 +1,11 @@
-"""Background: asks every endpoint whether it can serve, and which engine it is."""
+"""Background: asks every endpoint whether it can serve, which engine it is, and how busy."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
+import time
 import traceback
 
 import httpx2
@@ -12,6 +13,7 @@ import httpx2
 from adapters import ADAPTERS
 
 from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
+from .engine_loads import LoadWatch
 from .fleet import Endpoint, Fleet, Pool
 from .printable import printable
 
@@ -46,6 +48,7 @@ class Probes:
 
     async def _watch(self, pool: Pool, endpoint: Endpoint, client: httpx2.AsyncClient) -> None:
         rules = pool.config.health
+        load = LoadWatch(endpoint, client, rules.timeout_s)
         while True:
             try:
                 failure = await self._probe(endpoint, client, rules.timeout_s)
@@ -53,15 +56,20 @@ class Probes:
                 self._unforeseen(endpoint, fault)
                 failure = f"probe failed: {type(fault).__name__}"
             pool.probed(endpoint, failure)
+            # Jitter, so that many gateways do not ask an engine in step
+            pause_s = rules.interval_s * random.uniform(0.9, 1.1)
             if failure is not None:
                 endpoint.recognised = False  # what comes back may be another version, or another engine
-            elif not endpoint.recognised:
+            else:
                 try:
-                    await self._recognise(endpoint, client, rules.timeout_s)
+                    if not endpoint.recognised and await self._recognise(endpoint, client, rules.timeout_s):
+                        load.recognised()
+                    asked_s = time.monotonic()
+                    await load.sample()
+                    pause_s -= time.monotonic() - asked_s  # an engine slow to tell its load is probed as often
                 except Exception as fault:
                     self._unforeseen(endpoint, fault)
-            # Jitter, so that many gateways do not ask an engine in step
-            await asyncio.sleep(rules.interval_s * random.uniform(0.9, 1.1))
+            await asyncio.sleep(max(pause_s, 0.0))
 
     def _unforeseen(self, endpoint: Endpoint, fault: Exception) -> None:
         """Logs a fault without its words, which may be the engine's; whatever it sends, it is probed again."""
@@ -88,15 +96,16 @@ class Probes:
         # A server that has no such path lives, and says no more
         return f"probe answered {status}" if status >= 500 else None
 
-    async def _recognise(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> None:
+    async def _recognise(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> bool:
         try:
             async with asyncio.timeout(MOST_QUESTIONS * timeout_s):
                 found = await recognise(Questioner(client, endpoint.question, timeout_s))
         except TimeoutError:
-            return
+            return False
         if found is not None:
             endpoint.recognised = True
             _settle(endpoint, found)
+        return endpoint.recognised
 
 
 def _settle(endpoint: Endpoint, found: Recognised) -> None:

@@ -1,0 +1,82 @@
+"""Background: asks an engine how busy it is. What it says is kept with its time; what it does not say stays unknown."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import httpx2
+
+from adapters.engine_load import UNKNOWN, EngineLoad, LoadSource, load_sources
+from adapters.types import AdapterError
+
+from .engine_detection import Questioner
+from .fleet import Endpoint, LoadSample
+
+log = logging.getLogger("weir.engine_loads")
+
+ANSWER_BYTES = 4_194_304
+"""The most that is read of an answer. vLLM writes 70 kB for each of its ranks; a megabyte is searched in 1 ms."""
+REST = 10
+"""An engine is left alone for so many times as long as it took to answer."""
+ABSENT = frozenset((404, 405, 501))
+"""Statuses of a path that the engine does not have, as it is or as it was started."""
+
+
+class LoadWatch:
+    """Keeps the load of one endpoint, with one question open at a time.
+
+    Args:
+        endpoint: Gets the samples.
+        client: Carries the questions.
+        timeout_s: For each answer.
+    """
+
+    def __init__(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> None:
+        self._endpoint = endpoint
+        self._questioner = Questioner(client, endpoint.question, timeout_s, ANSWER_BYTES)
+        self._absent: set[str] = set()
+        self._not_before_s = 0.0
+        self._told: set[tuple[str, str]] = set()
+
+    def recognised(self) -> None:
+        """The engine was recognised anew: it may have now what it did not have."""
+        self._absent.clear()
+
+    async def sample(self) -> None:
+        """Asks for the load, unless it is too early; a failure leaves the last sample as it is."""
+        asked_s = time.monotonic()
+        if asked_s < self._not_before_s:
+            return
+        load = UNKNOWN
+        for source in load_sources(self._endpoint.adapter.name):
+            if source.path not in self._absent and source.adds_to(load):
+                load = load.completed_by(await self._ask(source))
+        if load != UNKNOWN:
+            self._endpoint.load = LoadSample(load, asked_s)
+        now_s = time.monotonic()
+        self._not_before_s = now_s + REST * (now_s - asked_s)
+
+    async def _ask(self, source: LoadSource) -> EngineLoad:
+        reply = await self._questioner.ask(source.path)
+        if reply is None:
+            return self._untold(source, "no whole answer in time")
+        if reply.status in ABSENT:
+            self._absent.add(source.path)
+            return self._untold(source, f"status {reply.status}", logging.INFO)
+        if reply.status != 200:
+            return self._untold(source, f"status {reply.status}")
+        if reply.too_long:
+            return self._untold(source, f"the answer has more than {ANSWER_BYTES} bytes")
+        try:
+            load = source.read(reply.body)
+        except AdapterError as error:
+            return self._untold(source, str(error))
+        return self._untold(source, "the answer has no such figures", logging.INFO) if load == UNKNOWN else load
+
+    def _untold(self, source: LoadSource, cause: str, level: int = logging.WARNING) -> EngineLoad:
+        """Logs each cause once."""
+        if (source.path, cause) not in self._told:
+            self._told.add((source.path, cause))
+            log.log(level, "endpoint %s does not tell its load at %s: %s", self._endpoint.id, source.path, cause)
+        return UNKNOWN
