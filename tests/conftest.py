@@ -1,16 +1,23 @@
-"""What every test gets: a deadline, and no proxy of this machine's between it and 127.0.0.1."""
+"""What every test gets: a deadline, and no proxy of this machine's between it and 127.0.0.1. Real engines if asked."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-DEADLINE_S = 60.0
+from gateway.demo.engine_process import EngineProcess
+from gateway.demo.installation import NotInstalled
+from gateway.demo.readiness import until_healthy
+from tests.live import real_engine
+from tests.live.real_engine import RealEngines
+
+DEADLINE_S = 60.0 * real_engine.PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +25,25 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture(scope="session")
+def real_engines(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealEngines]:
+    """The same for all tests, as some take a minute to start."""
+    try:
+        kind = real_engine.chosen()
+    except NotInstalled as error:
+        pytest.skip(str(error))
+    logs = tmp_path_factory.mktemp("engines")
+    with ExitStack() as started:
+        engines = [
+            started.enter_context(
+                EngineProcess(f"engine {number}", kind.module, kind.arguments, logs / f"{number}.log")
+            )
+            for number in range(real_engine.ENGINES)
+        ]
+        urls = [asyncio.run(until_healthy(engine, kind.start_s)) for engine in engines]
+        yield RealEngines(kind, tuple(urls))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -572,6 +572,9 @@ def test_an_answer_put_together_from_a_stream_has_all_its_text_or_is_refused(rec
 # --- refusals
 
 
+NO_SUCH_PATH = b'{"detail":"Not Found"}'  # its words alone would tell a client nothing
+
+
 def engines_message(body: bytes) -> str | None:
     """The message in an error body of any recorded shape; None if it has none."""
     try:
@@ -594,6 +597,8 @@ def test_a_refusal_is_read_into_the_engines_own_words(adapter: Adapter, recordin
         assert str(recording.status) in error.message
     elif recording.body.startswith(b'{"detail":['):
         assert message in error.message
+    elif recording.body == NO_SUCH_PATH:
+        assert error.message.startswith("Not Found: the engine serves no such call")
     else:
         assert error.message == message
     fields: Json = json.loads(recording.body)["error"] if recording.body.startswith(b'{"error":{') else {}
@@ -603,6 +608,6 @@ def test_a_refusal_is_read_into_the_engines_own_words(adapter: Adapter, recordin
 
 def test_all_shapes_of_refusals_are_among_the_recordings() -> None:
     bodies = [r.body for r in REFUSALS]
-    for start in (b'{"error":{', b'{"error":"', b'{"detail":"', b'{"detail":[', b"Internal Server Error"):
+    for start in (b'{"error":{', b'{"error":"', b'{"detail":"', b'{"detail":[', NO_SUCH_PATH, b"Internal Server Error"):
         assert any(body.startswith(start) for body in bodies), start
     assert b"" in bodies

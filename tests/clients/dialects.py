@@ -1,11 +1,16 @@
-"""The dialects that every client meets. A name added to ``DIALECTS`` is all that a new one needs."""
+"""The engines that every client meets: a simulated one of each dialect, or instead the real vLLM if it is asked for.
+
+A name added to ``DIALECTS`` is all that a new dialect needs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from gateway.config import Engine
 from gateway.demo.engine_kind import EngineKind
@@ -14,6 +19,8 @@ from tests.fakes.scripted import eventually
 
 DIALECTS: tuple[Engine, ...] = ("openai", "vllm", "sglang", "llamacpp", "tgi", "ollama", "lightllm")
 
+REAL: Literal["real"] = "real"  # instead of them, in front of what tests/live has
+
 # Calls, or "choices" (more than one answer to a request), that an engine cannot do: Weir must refuse them in words.
 LACKS: Mapping[str, frozenset[str]] = {
     "lightllm": frozenset({"embeddings"}),
@@ -21,7 +28,25 @@ LACKS: Mapping[str, frozenset[str]] = {
     "tgi": frozenset({"embeddings", "choices"}),
 }
 
+REAL_LACKS = frozenset({"embeddings"})  # its model chats
+
 MODEL = "simulated-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Engines that run, of one dialect.
+
+    Attributes:
+        urls: Without ``/v1``.
+        lacks: What they cannot do.
+        truth_url: An engine that says what a client has to get, asked directly.
+    """
+
+    kind: EngineKind
+    urls: tuple[str, ...]
+    lacks: frozenset[str]
+    truth_url: str
 
 
 def engine_of(dialect: Engine) -> EngineKind:

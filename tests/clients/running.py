@@ -7,9 +7,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.live.real_engine import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 CLIENTS_PYTHON = ROOT / ".venv-clients/bin/python"
-WITHIN_S = 50.0  # below the deadline of every test, so that what the program said is seen
+WITHIN_S = 50.0 * PATIENCE  # below the deadline of every test, so that what the program said is seen
 
 
 async def output_of(command: Sequence[str | Path], home: Path, **environ: str) -> str:

@@ -1,7 +1,7 @@
 """Programs of real clients against Weir, each in front of each dialect: ``programs/`` and ``tests/node/programs/``.
 
-What a client got is compared with what a simulated engine says without Weir: there, the same prompt has the same answer
-in every dialect.
+What a client got is compared with what an engine says without Weir. To the same prompt all simulated engines answer the
+same, and so do real ones as long as nobody asks for chance.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import httpx2
 import pytest
 
 from tests.clients.conftest import Front
-from tests.clients.dialects import LACKS, MODEL, running_engine
+from tests.clients.dialects import Behind
 from tests.clients.running import CLIENTS_PYTHON, ROOT, output_of
+from tests.live.real_engine import PATIENCE
 
 CALLS = json.loads((ROOT / "tests/clients/programs/calls.json").read_text(encoding="utf-8"))
 NODE = ROOT / "tests/node"
+ANSWER_S = 20.0 * PATIENCE
 
 # What most clients can do.
 COMMON = frozenset({"chat", "chat_stream", "tool_stream", "completion", "completion_stream", "unknown_model"})
@@ -89,6 +91,7 @@ class Truth:
     """What an engine itself answers to the calls."""
 
     engine: httpx2.Client
+    model: str
 
     def chat(self) -> str:
         messages = [{"role": "user", "content": CALLS["question"]}]
@@ -103,17 +106,14 @@ class Truth:
         return [entry["embedding"] for entry in self._ask("/embeddings", input=CALLS["texts"])["data"]]
 
     def _ask(self, path: str, **body: object) -> dict[str, Any]:
-        answer = self.engine.post(path, json={"model": MODEL, **body}).raise_for_status()
+        answer = self.engine.post(path, json={"model": self.model, **body}).raise_for_status()
         return dict(answer.json())
 
 
-@pytest.fixture(scope="session")
-def truth(tmp_path_factory: pytest.TempPathFactory) -> Generator[Truth]:
-    with (
-        running_engine("openai", tmp_path_factory.mktemp("truth")) as url,
-        httpx2.Client(base_url=f"{url}/v1", trust_env=False) as engine,
-    ):
-        yield Truth(engine)
+@pytest.fixture
+def truth(behind: Behind) -> Generator[Truth]:
+    with httpx2.Client(base_url=f"{behind.truth_url}/v1", trust_env=False, timeout=ANSWER_S) as engine:
+        yield Truth(engine, behind.kind.model)
 
 
 @pytest.mark.clients
@@ -129,12 +129,11 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Generator[Truth]:
     ],
 )
 async def test_a_client_gets_what_the_engine_says(client: Client, truth: Truth, weir: Front, tmp_path: Path) -> None:
-    printed = await output_of(client.command, tmp_path, WEIR_BASE_URL=weir.base_url, WEIR_MODEL=MODEL)
+    printed = await output_of(client.command, tmp_path, WEIR_BASE_URL=weir.base_url, WEIR_MODEL=weir.model)
     got: dict[str, dict[str, Any]] = json.loads(printed.splitlines()[-1])
     assert got.keys() == client.calls
-    lacking = LACKS.get(weir.dialect, frozenset())
     for call, found in got.items():
-        if call in lacking:
+        if call in weir.behind.lacks:
             assert found["status"] in (400, 404, 501), found
             assert found["message"]
         else:

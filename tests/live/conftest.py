@@ -1,47 +1,27 @@
-"""Two real llama.cpp engines for all tests of this folder, and Weir in front of them for each."""
+"""Weir in front of the real engines, anew for each test."""
 
 from __future__ import annotations
 
-import asyncio
 import io
-from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator
 
 import openai
 import pytest
 import pytest_asyncio
 
-from gateway.demo import engine_kind
-from gateway.demo.engine_process import EngineProcess
-from gateway.demo.installation import NotInstalled, find_model
 from gateway.demo.listening import configuration, listen
-from gateway.demo.readiness import until_healthy
-
-ENGINES = 2
+from tests.live.real_engine import RealEngines
 
 
-@pytest.fixture(scope="session")
-def engine_urls(tmp_path_factory: pytest.TempPathFactory) -> Generator[list[str]]:
-    try:
-        kind = engine_kind.llamacpp(find_model(), ENGINES)
-    except NotInstalled as error:
-        pytest.skip(str(error))
-    logs = tmp_path_factory.mktemp("engines")
-    with ExitStack() as started:
-        engines = [
-            started.enter_context(
-                EngineProcess(f"engine {number}", kind.module, kind.arguments, logs / f"{number}.log")
-            )
-            for number in range(ENGINES)
-        ]
-        yield [asyncio.run(until_healthy(engine, kind.start_s)) for engine in engines]
+@pytest.fixture
+def engine_urls(real_engines: RealEngines) -> tuple[str, ...]:
+    return real_engines.urls
 
 
 @pytest_asyncio.fixture
-async def base_url(engine_urls: list[str]) -> AsyncGenerator[str]:
+async def base_url(real_engines: RealEngines) -> AsyncGenerator[str]:
     """Weir's URL with ``/v1``."""
-    kind = engine_kind.EngineKind("llama.cpp", "llamacpp", engine_kind.MODEL, "", (), 0.0)
-    weir = await listen(configuration(kind, engine_urls), 0, io.BytesIO(), print)
+    weir = await listen(configuration(real_engines.kind, real_engines.urls), 0, io.BytesIO(), print)
     yield f"http://127.0.0.1:{weir.port}/v1"
     await weir.stop()
 

@@ -1,4 +1,4 @@
-"""curl against real llama.cpp engines behind Weir, as the README shows it."""
+"""curl against real engines behind Weir, as the README shows it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ from tests.clients.programs.calls import (
 key = SecretStr(API_KEY)
 model = ChatOpenAI(base_url=BASE_URL, api_key=key, model=MODEL, max_tokens=MAX_TOKENS, max_retries=0)
 free = ChatOpenAI(base_url=BASE_URL, api_key=key, model=MODEL, max_retries=0)  # of any length
-text_model = OpenAI(base_url=BASE_URL, api_key=key, model=MODEL, max_tokens=MAX_TOKENS, max_retries=0)
+text_model = OpenAI(  # it would ask for chance by itself
+    base_url=BASE_URL, api_key=key, model=MODEL, max_tokens=MAX_TOKENS, temperature=0, max_retries=0
+)
 
 
 def chat() -> Found:

@@ -35,6 +35,7 @@ def llm(model: str = MODEL, *, chats: bool = True, max_tokens: int | None = MAX_
         is_function_calling_model=True,
         should_use_structured_outputs=True,
         max_tokens=max_tokens,
+        temperature=0,  # it would ask for chance by itself
         max_retries=0,
     )
 
