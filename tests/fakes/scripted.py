@@ -188,7 +188,7 @@ VLLM: Mapping[str, Script] = {
 
 
 NOT_FOUND: Script = json_answer({"detail": "Not Found"}, 404)
-"""What every other GET path outside ``/v1/`` answers: an engine that lacks what a probe looks for."""
+"""What every other GET path outside ``/v1/`` answers, and ``/v1/loads``: it lacks what a probe looks for."""
 
 
 def in_turn(*scripts: Script) -> Answer:
@@ -270,7 +270,7 @@ class ScriptedUpstream:
 
     def script_for(self, request: Request) -> Script:
         path = request.target.split("?")[0]
-        if request.method == "GET" and (path in self._plain or not path.startswith("/v1/")):
+        if request.method == "GET" and (path in self._plain or path == "/v1/loads" or not path.startswith("/v1/")):
             self.probes.append(request)
             return self._plain.get(path, NOT_FOUND)
         self.requests.append(request)
