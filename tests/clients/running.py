@@ -7,11 +7,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.live.real_engine import PATIENCE
+from tests.fakes.program import ended
 
 ROOT = Path(__file__).parents[2]
 CLIENTS_PYTHON = ROOT / ".venv-clients/bin/python"
-WITHIN_S = 50.0 * PATIENCE  # below the deadline of every test, so that what the program said is seen
 
 
 async def output_of(command: Sequence[str | Path], home: Path, **environ: str) -> str:
@@ -30,11 +29,6 @@ async def output_of(command: Sequence[str | Path], home: Path, **environ: str) -
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), WITHIN_S)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    out, err = await ended(process)
     assert process.returncode == 0, err.decode()
     return out.decode()

@@ -167,6 +167,9 @@ class Request:
 
 Answer = Callable[[Request], Script]
 
+NOT_FOUND: Script = json_answer({"detail": "Not Found"}, 404)
+"""What a GET path outside ``/v1/`` answers that is not in ``PLAIN``: the engine lacks what a probe looks for."""
+
 PLAIN: Mapping[str, Script] = {
     "/health": [head(200, "", length=0), end()],
     "/version": json_answer({"version": "0.33.0"}),
@@ -175,6 +178,7 @@ PLAIN: Mapping[str, Script] = {
     "/v1/models": json_answer(
         {"object": "list", "data": [{"id": ENGINE_MODEL, "object": "model", "created": 1, "owned_by": "scripted"}]}
     ),
+    "/v1/loads": NOT_FOUND,
 }
 """What an engine's GET paths answer when the test says nothing. It names itself nothing known: the configured it is."""
 
@@ -185,10 +189,6 @@ VLLM: Mapping[str, Script] = {
     "/version": json_answer({"version": "0.33.0"}),
 }
 """The same of one that names itself."""
-
-
-NOT_FOUND: Script = json_answer({"detail": "Not Found"}, 404)
-"""What every other GET path outside ``/v1/`` answers, and ``/v1/loads``: it lacks what a probe looks for."""
 
 
 def in_turn(*scripts: Script) -> Answer:
@@ -270,7 +270,7 @@ class ScriptedUpstream:
 
     def script_for(self, request: Request) -> Script:
         path = request.target.split("?")[0]
-        if request.method == "GET" and (path in self._plain or path == "/v1/loads" or not path.startswith("/v1/")):
+        if request.method == "GET" and (path in self._plain or not path.startswith("/v1/")):
             self.probes.append(request)
             return self._plain.get(path, NOT_FOUND)
         self.requests.append(request)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from adapters.engine_load import UNKNOWN, EngineLoad, LoadSource, load_sources
-from gateway.config import Config
 from gateway.engine_loads import ANSWER_BYTES, REST
-from gateway.fleet import Endpoint, Fleet
-from gateway.probes import Probes
 from tests.fakes.dialects.answer import Load
 from tests.fakes.dialects.registry import DIALECTS
 from tests.fakes.dialects.serving import serving
 from tests.fakes.gateway import RunningGateway, config, running_gateway
 from tests.fakes.named_engines import cards, http, plain
+from tests.fakes.probing import probing
 from tests.fakes.script import Script, Step, hang, raw, rst, wire
 from tests.fakes.scripted import NOT_FOUND, Request, ScriptedUpstream, chat_stream, end, eventually, head
 
@@ -37,20 +33,6 @@ def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def vllm_metrics(running: int) -> list[Step]:
     return [wire(http(b"vllm:num_requests_running %d\n" % running, kind="text/plain"))]
-
-
-@asynccontextmanager
-async def watching(url: str, engine: str = "vllm", **rules: Any) -> AsyncGenerator[Endpoint]:
-    health = {"interval": "10ms", "timeout": "2s", **rules}
-    pool = {"endpoints": [{"url": url, "engine": engine}], "health": health}
-    fleet = Fleet(Config.model_validate({"pools": {"m": pool}}))
-    probes = Probes(fleet)
-    probes.start()
-    try:
-        yield fleet.pools["m"].endpoints["m-0"]
-    finally:
-        await probes.stop()
-        await fleet.aclose()
 
 
 def scripted(owner: str, **scripts: Script) -> ScriptedUpstream:
@@ -127,7 +109,7 @@ async def test_an_endpoint_that_never_answered_has_no_load() -> None:
 
 async def test_the_load_is_asked_for_again_and_again() -> None:
     metrics = vllm_metrics(1)
-    async with scripted("vllm", metrics=metrics) as u, watching(u.url) as endpoint:
+    async with scripted("vllm", metrics=metrics) as u, probing(u.url, "vllm") as endpoint:
         await eventually(lambda: endpoint.load.load.running == 1)
         metrics[:] = vllm_metrics(2)
         await eventually(lambda: endpoint.load.load.running == 2)
@@ -147,8 +129,8 @@ async def test_the_load_is_asked_for_again_and_again() -> None:
 async def test_a_failure_is_told_once_and_leaves_the_last_sample(
     failure: list[Step], cause: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    metrics, timeout = vllm_metrics(3), "300ms" if failure == [hang()] else "2s"
-    async with scripted("vllm", metrics=metrics) as u, watching(u.url, timeout=timeout) as endpoint:
+    metrics, timeout = vllm_metrics(3), "300ms" if failure == [hang()] else "20s"
+    async with scripted("vllm", metrics=metrics) as u, probing(u.url, "vllm", within=timeout) as endpoint:
         await eventually(lambda: endpoint.recognised and endpoint.load.load.running == 3)
         metrics[:] = failure
         await told(u, "/metrics", 1)
@@ -171,7 +153,7 @@ async def test_a_failure_is_told_once_and_leaves_the_last_sample(
 async def test_metrics_without_the_figures_are_no_sample_and_no_zero(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     metrics = [wire(http(b"http_requests_total 5\n"))]
-    async with scripted("vllm", metrics=metrics) as u, watching(u.url) as endpoint:
+    async with scripted("vllm", metrics=metrics) as u, probing(u.url, "vllm") as endpoint:
         await told(u, "/metrics", 2)
         assert (endpoint.load.load, endpoint.load.age_s) == (UNKNOWN, None)
     assert [level for level, _ in lines(caplog)] == ["INFO"]
@@ -187,7 +169,7 @@ async def test_a_path_that_is_not_there_is_asked_again_when_the_engine_comes_bac
     caplog.set_level("INFO")
     health: list[Step] = [HEALTHY]
     metrics: list[Step] = [wire(http({"error": "off"}, status=status))]
-    async with scripted("vllm", health=health, metrics=metrics) as u, watching(u.url) as endpoint:
+    async with scripted("vllm", health=health, metrics=metrics) as u, probing(u.url, "vllm") as endpoint:
         await told(u, "/health", 5)
         assert len(asked(u, "/metrics")) == 1
         assert endpoint.healthy
@@ -202,7 +184,7 @@ async def test_a_path_that_is_not_there_is_asked_again_when_the_engine_comes_bac
 async def test_a_llama_cpp_without_metrics_tells_by_its_slots_what_runs() -> None:
     off = [wire(http({"error": {"code": 501}}, status="501 Not Implemented"))]
     slots = [wire(http([{"id": 0, "is_processing": True}, {"id": 1, "is_processing": False}]))]
-    async with scripted("llamacpp", metrics=off, slots=slots) as u, watching(u.url, "llamacpp") as endpoint:
+    async with scripted("llamacpp", metrics=off, slots=slots) as u, probing(u.url, "llamacpp") as endpoint:
         await eventually(lambda: endpoint.load.load == EngineLoad(running=1))
         await told(u, "/slots", 1)
         assert len(asked(u, "/metrics")) == 1
@@ -212,7 +194,7 @@ async def test_an_sglang_without_loads_tells_by_its_metrics() -> None:
     metrics = [wire(http(b"sglang:num_running_reqs 5\nsglang:num_queue_reqs 0\nsglang:token_usage 0.5\n"))]
     async with (
         scripted("sglang", v1__loads=NOT_FOUND, metrics=metrics) as u,
-        watching(u.url, "sglang") as endpoint,
+        probing(u.url, "sglang") as endpoint,
     ):
         await eventually(lambda: endpoint.load.load == EngineLoad(5, 0, 0.5))
         await told(u, "/metrics", 1)
@@ -224,7 +206,7 @@ async def test_what_one_path_fails_to_tell_does_not_hide_what_another_told() -> 
     load: list[Step] = [wire(http(b"", status="500 Internal Server Error"))]
     async with (
         scripted("lightllm", metrics=metrics, token_load=load) as u,
-        watching(u.url, "lightllm") as endpoint,
+        probing(u.url, "lightllm") as endpoint,
     ):
         await eventually(lambda: endpoint.load.load == EngineLoad(2, 1, None))
         load[:] = [wire(http({"current_load": 0.5, "dynamic_max_load": 0.75}))]
@@ -237,7 +219,10 @@ async def test_what_one_path_fails_to_tell_does_not_hide_what_another_told() -> 
 async def test_another_engine_in_its_place_has_a_load_of_its_own() -> None:
     health, models = [HEALTHY], [wire(http(cards("vllm", "m")))]
     metrics = vllm_metrics(3)
-    async with scripted("vllm", health=health, v1__models=models, metrics=metrics) as u, watching(u.url) as endpoint:
+    async with (
+        scripted("vllm", health=health, v1__models=models, metrics=metrics) as u,
+        probing(u.url, "vllm") as endpoint,
+    ):
         await eventually(lambda: endpoint.load.load.running == 3)
         health[:] = [SICK]
         await eventually(lambda: not endpoint.recognised)
@@ -251,7 +236,7 @@ async def test_another_engine_in_its_place_has_a_load_of_its_own() -> None:
 async def test_a_slow_engine_is_left_alone_for_a_while_and_probed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.engine_loads.REST", REST)
     timeout_s = 0.2
-    async with scripted("vllm", metrics=[hang()]) as u, watching(u.url, timeout=f"{timeout_s}s") as endpoint:
+    async with scripted("vllm", metrics=[hang()]) as u, probing(u.url, "vllm", within=f"{timeout_s}s") as endpoint:
         await eventually(lambda: len(asked(u, "/metrics")) == 2)
         first, second = asked(u, "/metrics")
         assert first.left.is_set()
@@ -274,7 +259,7 @@ async def test_a_fault_in_reading_a_load_ends_no_watch(
         return (LoadSource("/metrics", fails),)
 
     monkeypatch.setattr("gateway.engine_loads.load_sources", sources)
-    async with scripted("vllm", metrics=vllm_metrics(1)) as u, watching(u.url) as endpoint:
+    async with scripted("vllm", metrics=vllm_metrics(1)) as u, probing(u.url, "vllm") as endpoint:
         await told(u, "/metrics", 2)
         assert endpoint.healthy
         assert endpoint.load.load == UNKNOWN

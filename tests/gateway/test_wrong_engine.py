@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Any
-
 import pytest
 
 from adapters import ADAPTERS
-from gateway.config import Config
-from gateway.fleet import Endpoint, Fleet
-from gateway.probes import Probes
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.named_engines import ENGINES, cards, engine, http, plain
+from tests.fakes.probing import probing
 from tests.fakes.raw_client import r0
 from tests.fakes.script import Step, wire
 from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually
-
-
-@asynccontextmanager
-async def probing(url: str, engine: str, **options: Any) -> AsyncGenerator[Endpoint]:
-    rules = {"interval": "10ms", "timeout": "2s"}
-    pool = {"endpoints": [{"url": url, "engine": engine, **options}], "health": rules}
-    fleet = Fleet(Config.model_validate({"pools": {"m": pool}}))
-    probes = Probes(fleet)
-    probes.start()
-    try:
-        yield fleet.pools["m"].endpoints["m-0"]
-    finally:
-        await probes.stop()
-        await fleet.aclose()
-
 
 REGISTERED = sorted(set(ENGINES) & set(ADAPTERS) - {"openai"})
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.real_engine import PATIENCE
+from tests.fakes.program import ended
 
 HERE = Path(__file__).parent
-WITHIN_S = 50.0 * PATIENCE  # below the deadline of every test, so that what Node.js said is seen
 
 NEEDS_NODE = (
     pytest.mark.node,
@@ -36,10 +35,5 @@ async def run_node_tests(base_url: str, model: str, **settings: str) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), WITHIN_S)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    output, _ = await ended(process)
     assert process.returncode == 0, output.decode()
