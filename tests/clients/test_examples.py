@@ -11,6 +11,7 @@ import pytest
 
 from tests.clients.conftest import Front
 from tests.clients.running import CLIENTS_PYTHON, ROOT, output_of
+from tests.live.real_engine import CHOSEN
 
 EXAMPLES = ROOT / "examples"
 PYTHON = Path(sys.executable)
@@ -35,9 +36,8 @@ async def test_one_call_completes_a_text_in_several_ways(weir: Front, tmp_path: 
     choices = 1 if "choices" in weir.behind.lacks else 2
     printed = await run_example("sync_completion.py", weir, tmp_path, "--n", str(choices), "Rivers carry")
     texts, _, usage = printed.rstrip().rpartition("\n")
-    found = re.findall(
-        r"^\[(\d)\] Rivers carry.+", texts, re.MULTILINE
-    )  # a real model's text may have lines of its own
+    found = re.findall(r"^\[(\d)\] Rivers carry.+", texts, re.MULTILINE)
+    assert CHOSEN == "vllm" or len(texts.splitlines()) == choices  # a real model's text may have lines of its own
     assert found == [str(index) for index in range(choices)]
     assert re.fullmatch(r"\d+ prompt tokens, [1-9]\d* completion tokens", usage)
 
@@ -45,6 +45,7 @@ async def test_one_call_completes_a_text_in_several_ways(weir: Front, tmp_path: 
 async def test_a_streamed_completion_is_measured(weir: Front, tmp_path: Path) -> None:
     printed = await run_example("streaming_completion.py", weir, tmp_path, "--max-tokens", "12", "Rivers carry")
     *lines, ttft, speed = printed.splitlines()
+    assert CHOSEN == "vllm" or len(lines) == 1  # as above
     assert len("".join(lines)) > 12
     assert re.fullmatch(r"TTFT \d+\.\d ms", ttft)
     assert re.fullmatch(r"12 tokens, \d+\.\d tokens/s", speed)
