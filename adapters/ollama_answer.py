@@ -8,12 +8,12 @@ from base64 import b64encode
 from typing import Any
 
 from .framing import NdjsonFramer
-from .json_values import Json, as_list, as_object, read_json, write_json
+from .json_values import Json, as_list, write_json
 from .logprobs import text_logprobs
 from .ollama_errors import unwrapped
 from .ollama_lines import AnswerLines, Piece, ollama_timings, usage_json
 from .ollama_stream import envelope
-from .openai_answer import MAX_ANSWER_BYTES, AnswerBody, bounded
+from .openai_answer import MAX_ANSWER_BYTES, AnswerBody, answer_object, bounded
 from .openai_errors import error_in
 from .openai_shape import both_reasoning_names, read_usage
 from .types import (
@@ -106,12 +106,7 @@ class OllamaEmbeddings:
 
     def close(self) -> Answer:
         body = self._body.join()
-        try:
-            fields = as_object(read_json(body))
-        except ValueError as error:
-            raise MalformedStream("the engine's answer is not JSON") from error
-        if fields is None:
-            raise MalformedStream("the engine's answer is not a JSON object")
+        fields = answer_object(body)
         if (failed := error_in(fields)) is not None:
             raise unwrapped(failed)
         vectors = as_list(fields.get("embeddings"))

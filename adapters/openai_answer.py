@@ -83,7 +83,7 @@ class WholeAnswer:
 
     def close(self) -> Answer:
         body = self._body.join()
-        answer = _read_object(body)
+        answer = answer_object(body)
         changed = self._repair is not None and self._repair.repair(answer)
         _raise_error(answer)
         timings = timings_in(answer) or self._timings
@@ -128,7 +128,7 @@ class EmbeddingsAnswer:
         body = self._body.join()
         if len(body) > _PARSED_BYTES:
             return self._by_ends(body)
-        answer = _read_object(body)
+        answer = answer_object(body)
         _raise_error(answer)
         if not isinstance(answer.get("data"), list):
             raise MalformedStream("the engine's answer has no data")
@@ -238,7 +238,12 @@ def bounded(size_bytes: int) -> int:
     return size_bytes
 
 
-def _read_object(body: bytes) -> Json:
+def answer_object(body: bytes) -> Json:
+    """Parses a whole answer.
+
+    Raises:
+        MalformedStream: It is no JSON object.
+    """
     try:
         answer = as_object(read_json(body))
     except ValueError as error:

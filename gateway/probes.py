@@ -102,10 +102,11 @@ class Probes:
                 found = await recognise(Questioner(client, endpoint.question, timeout_s))
         except TimeoutError:
             return False
-        if found is not None:
-            endpoint.recognised = True
-            _settle(endpoint, found)
-        return endpoint.recognised
+        if found is None:
+            return False
+        endpoint.recognised = True
+        _settle(endpoint, found)
+        return True
 
 
 def _settle(endpoint: Endpoint, found: Recognised) -> None:
