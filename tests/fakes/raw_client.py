@@ -196,10 +196,29 @@ class RawConnection:
     async def reply(self, within_s: float = WAIT_S, method: str = "POST") -> Reply:
         """Reads one answer to its end: last chunk, length, or close."""
         async with asyncio.timeout(within_s):
-            while not _parse(self.received, self.ended, method).whole and not self.ended:
+            while not self.ended:
+                parsed = _parse(self.received, self.ended, method)
+                if parsed.whole:
+                    break
+                if parsed.chunked_bytes:
+                    await self._last_chunk(parsed.chunked_bytes)
+                    break
                 await self._read()
         parsed = _parse(self.received, self.ended, method)
         return Reply(tuple(self.reads), parsed.status, parsed.headers, parsed.body, parsed.whole)
+
+    async def _last_chunk(self, chunked_bytes: int) -> None:
+        """Reads until the last chunk has come, of those that begin so far before the end of what has been received.
+
+        Chunk by chunk, as to parse a long stream anew at each read would take longer than the stream.
+        """
+        coming = bytearray(self.received[-chunked_bytes:])
+        at, whole = _walk(coming, 0)
+        while not (whole or self.ended):
+            await self._read()
+            if not self.ended:
+                coming += self.reads[-1][1]
+                at, whole = _walk(coming, at)
 
     def close(self) -> None:
         """Leaves with a FIN."""
@@ -239,6 +258,7 @@ class _Parsed:
     headers: tuple[tuple[str, str], ...]
     body: bytes
     whole: bool
+    chunked_bytes: int = 0  # how much of the data is in chunked coding
 
 
 def _parse(data: bytes, ended: bool, method: str) -> _Parsed:
@@ -255,13 +275,26 @@ def _parse(data: bytes, ended: bool, method: str) -> _Parsed:
     if method == "HEAD" or status in (204, 304):
         return _Parsed(status, headers, b"", True)
     if named.get("transfer-encoding", "").lower() == "chunked":
-        body, whole = _dechunk(rest)
-    elif "content-length" in named:
+        return _Parsed(status, headers, *_dechunk(rest), len(rest))
+    if "content-length" in named:
         length = int(named["content-length"])
         body, whole = rest[:length], len(rest) >= length
     else:
         body, whole = rest, ended
     return _Parsed(status, headers, body, whole)
+
+
+def _walk(data: bytearray, at: int) -> tuple[int, bool]:
+    """Goes from one chunk to the next; returns where the first begins that is not there, and if the last one is."""
+    while (line_end := data.find(b"\r\n", at)) >= 0:
+        size = int(bytes(data[at:line_end]).split(b";")[0], 16)
+        start = line_end + 2
+        if size == 0:
+            return at, data.startswith(b"\r\n", start) or data.find(b"\r\n\r\n", start) >= 0
+        if len(data) < start + size + 2:
+            break
+        at = start + size + 2
+    return at, False
 
 
 def _dechunk(data: bytes) -> tuple[bytes, bool]:
