@@ -10,9 +10,9 @@ from typing import Any
 from .framing import NdjsonFramer
 from .json_values import Json, as_list, write_json
 from .logprobs import text_logprobs
+from .ollama_chunks import envelope
 from .ollama_errors import unwrapped
 from .ollama_lines import AnswerLines, Piece, ollama_timings, usage_json
-from .ollama_stream import envelope
 from .openai_answer import MAX_ANSWER_BYTES, AnswerBody, answer_object, bounded
 from .openai_errors import error_in
 from .openai_shape import both_reasoning_names, read_usage

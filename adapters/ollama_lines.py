@@ -70,7 +70,13 @@ class AnswerLines:
         self._call_ids: set[str] = set()
         self._generated = False
         self._tags = ThinkTags()
+        self._tags.done = request.operation != "chat"
         self._prompt_estimate = request.prompt_estimate_tokens
+
+    @property
+    def settled(self) -> bool:
+        """Whether text goes on as it is: tags that say where thinking ends can come no more."""
+        return self._tags.done
 
     def read(self, line: bytes) -> Piece:
         """Returns what the line adds; sets ``finish`` if it is the last.

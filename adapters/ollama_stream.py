@@ -1,13 +1,16 @@
-"""Decoder of ``/api/chat`` and ``/api/generate`` streams: NDJSON in, OpenAI's chunks out."""
+"""Decoder of ``/api/chat`` and ``/api/generate`` streams: NDJSON in, OpenAI's chunks out.
+
+JSON is parsed until a line has been seen that holds text and nothing else that must be read. Lines that differ from it
+in date and text only are rewritten by a template; whatever else comes is parsed, as in ``openai_stream``.
+"""
 
 from __future__ import annotations
 
-from .answer_ids import AnswerIds
 from .framing import NdjsonFramer
-from .json_values import Json, write_json
-from .logprobs import text_logprobs
-from .ollama_lines import AnswerLines, Piece, usage_json
-from .openai_shape import both_reasoning_names
+from .json_values import Json
+from .ollama_chunks import AnswerChunks
+from .ollama_lines import AnswerLines, Piece
+from .ollama_template import LineTemplate, line_template
 from .types import (
     AdapterError,
     EngineTimings,
@@ -18,18 +21,20 @@ from .types import (
     Usage,
 )
 
+_REASONING = ("reasoning", "reasoning_content")  # clients read one or the other
+
 
 class OllamaStream:
     """Implements ``types.StreamDecoder``."""
 
     __slots__ = (
-        "_begun",
-        "_chat",
+        "_chunks",
         "_framer",
-        "_head",
+        "_learned",
+        "_learns",
+        "_line_key",
         "_lines",
-        "_text_chars",
-        "_text_key",
+        "_template",
         "_wants_usage",
         "error",
         "finished",
@@ -46,25 +51,26 @@ class OllamaStream:
         self.finished = False
         self.error: AdapterError | None = None
         self.timings: EngineTimings | None = None
-        self._chat = request.operation == "chat"
-        self._text_key = "content" if self._chat else "text"
+        chat = request.operation == "chat"
         self._wants_usage = request.wants_usage
         self._framer = NdjsonFramer()
         self._lines = AnswerLines(request)
-        self._begun = False
-        self._text_chars = 0
-        head: Json = {**envelope(request, chunk=True), "choices": []}
-        self._head = b"data: %b" % write_json(head, b"")[:-2]
+        self._chunks = AnswerChunks(request)
+        self._line_key = b"content" if chat else b"response"
+        self._learns = chat or not request.body.get("logprobs")  # those of a text tell how long the text before is
+        self._learned: LineTemplate | None = None
+        self._template: LineTemplate | None = None  # the same where a read begins with a line, and lines are wanted
 
     def feed(self, data: bytes) -> bytes:
-        if self.finished or self.error is not None:
-            return b""
-        try:
-            lines = self._framer.feed(data)
-        except MalformedStream as error:
-            self.error = error
-            return b""
-        return self._read(lines)
+        template = self._template
+        if template is None:
+            return self._feed_lines(data)
+        out: list[bytes] = []
+        at = template.rewrite(data, out)
+        self.outputs += len(out)
+        if at < len(data):
+            out.append(self._feed_lines(data[at:] if at else data))
+        return b"".join(out)
 
     def tokens(self) -> Usage:
         return self._lines.tokens(self.outputs)
@@ -90,6 +96,19 @@ class OllamaStream:
             self.error = None
         return out
 
+    def _feed_lines(self, data: bytes) -> bytes:
+        if self.finished or self.error is not None:
+            return b""
+        try:
+            lines = self._framer.feed(data)
+        except MalformedStream as error:
+            self.error = error
+            lines = []
+        out = self._read(lines)
+        wanted = not self.finished and self.error is None and not self._framer.pending_bytes
+        self._template = self._learned if wanted else None
+        return out
+
     def _read(self, lines: list[bytes]) -> bytes:
         out: list[bytes] = []
         for line in lines:
@@ -102,58 +121,42 @@ class OllamaStream:
             if self._lines.finish is not None:
                 self._end(self._lines.finish, out)
                 break
+            self._learn(line, piece)
         return b"".join(out)
 
     def _add(self, piece: Piece, out: list[bytes]) -> None:
-        """Appends the chunks for what a line adds: reasoning in one of its own, as clients read one or the other."""
+        """Appends the chunks for what a line adds, reasoning in one of its own."""
         text, thinking, calls, logprobs = piece
         if thinking:
-            told: Json = {"reasoning": thinking}
-            both_reasoning_names(told)
             self.outputs += 1
-            out.append(self._chunk(told, logprobs))
+            out.append(self._chunks.write(dict.fromkeys(_REASONING, thinking), logprobs))
             logprobs = []
         if text or calls:
             self.outputs += 1
-            more: Json = {self._text_key: text} if text else {}
+            more: Json = {self._chunks.text_key: text} if text else {}
             if calls:
                 more["tool_calls"] = calls
-            out.append(self._chunk(more, logprobs))
+            out.append(self._chunks.write(more, logprobs))
         elif logprobs:
-            out.append(self._chunk({self._text_key: ""}, logprobs))
+            out.append(self._chunks.write({self._chunks.text_key: ""}, logprobs))
+
+    def _learn(self, line: bytes, piece: Piece) -> None:
+        """Takes a line as the template, if it holds text or reasoning, and nothing else."""
+        text, thinking, calls, logprobs = piece
+        if bool(text) == bool(thinking) or calls or logprobs or not self._learns or not self._lines.settled:
+            return
+        if thinking:
+            template = line_template(line, b"thinking", thinking, self._chunks.around(*_REASONING))
+        else:
+            template = line_template(line, self._line_key, text, self._chunks.around(self._chunks.text_key))
+        if template is not None:
+            self._learned = template
 
     def _end(self, finish: str, out: list[bytes]) -> None:
-        out.append(self._chunk({} if self._begun else {self._text_key: ""}, [], finish))
+        out.append(self._chunks.write({} if self._chunks.begun else {self._chunks.text_key: ""}, finish=finish))
         self.finished = True
         self.timings = self._lines.timings
         if self._lines.prompt_tokens is not None or self._lines.completion_tokens is not None:
             self.usage = self.tokens()
         if self._wants_usage:
-            out.append(b'%b],"usage":%b}\n\n' % (self._head, write_json(usage_json(self.tokens()), b"")))
-
-    def _chunk(self, told: Json, logprobs: list[Json], finish: str | None = None) -> bytes:
-        if self._chat:
-            choice: Json = {"index": 0, "delta": told if self._begun else {"role": "assistant", **told}}
-            if logprobs:
-                choice["logprobs"] = {"content": logprobs}
-        else:
-            choice = {"index": 0, "text": "", **told, "logprobs": None}
-            if logprobs:
-                choice["logprobs"] = text_logprobs(logprobs, self._text_chars)
-            self._text_chars += len(choice["text"])
-        choice["finish_reason"] = finish
-        self._begun = True
-        return b"%b%b]}\n\n" % (self._head, write_json(choice, b""))
-
-
-def envelope(request: GatewayRequest, *, chunk: bool) -> Json:
-    """What stands around the choices: Ollama's own ids are none, or random numbers below 999."""
-    kind = "text_completion"
-    if request.operation == "chat":
-        kind = "chat.completion.chunk" if chunk else "chat.completion"
-    return {
-        "id": AnswerIds(request).answer,
-        "object": kind,
-        "created": request.created_unix_s,
-        "model": request.model,
-    }
+            out.append(self._chunks.write_usage(self.tokens()))
