@@ -55,6 +55,8 @@ class FlightRecord:
         longest_gap_s: The longest wait between two reads with output.
         chunks: Chunks with output.
         client_write_wait_s: Time in which the client took no bytes.
+        trace_id: 32 hexadecimal digits, the client's or ours; "" while it is not known.
+        keep_reason: Why its trace is exported; None if it is not. Set by the first reader of closed records.
     """
 
     request_id: str
@@ -82,6 +84,8 @@ class FlightRecord:
     status: int = 0
     outcome: Outcome | None = None
     error_type: str | None = None
+    trace_id: str = ""
+    keep_reason: str | None = None
 
     @property
     def endpoint_id(self) -> str:
