@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from . import __version__, check_command, demo_command, serve_command
+from . import __version__, check_command, demo_command, explain_command, serve_command
 from .simulator import command as engine_command
 
 _COMMANDS = {
     "serve": (serve_command, "serve the configured engines, or those found on well-known local ports"),
     "check": (check_command, "say everything that is wrong with a configuration file"),
+    "explain": (explain_command, "say where the time of a request went"),
     "demo": (demo_command, "start two small real engines and Weir in front of them"),
     "engine": (engine_command, "run a simulated engine"),
 }

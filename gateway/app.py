@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,9 +20,13 @@ from .flight import FlightLog
 from .metrics import Metrics
 from .openai_api import OPERATIONS, OpenAiApi
 from .ops_api import OpsApi
+from .paces import Paces
 from .paths import canonical
 from .probes import Probes
 from .proxy import Proxy
+from .recorder.location import recorder_path
+from .recorder.recorder import Recorder
+from .requests_api import RequestsApi
 from .routes import Routes
 
 _ADMIN_PATHS = ("/metrics", "/weir")
@@ -39,17 +44,24 @@ class App:
         self.config = config
         self.fleet = Fleet(config)
         self.access_log = AccessLog(access_out or sys.stdout.buffer, self.fleet)
-        self.metrics = Metrics(self.fleet, lambda: self.access_log.dropped)
-        flights = FlightLog((self.metrics.observe, self.access_log.observe))
+        self.recorder = Recorder(recorder_path(config), config.recorder.max_rows, config.recorder.max_bytes)
+        self.metrics = Metrics(self.fleet, lambda: self.access_log.dropped, lambda: self.recorder.dropped)
+        flights = FlightLog((Paces().observe, self.metrics.observe, self.access_log.observe, self.recorder.observe))
         self.openai = OpenAiApi(config, self.fleet, flights, Proxy(self.metrics, config.stream.keepalive_s))
         token = config.admin.token.get_secret_value() if config.admin.token else None
         ops = OpsApi(self.fleet, self.metrics, token, self.openai.unknown_model)
+        requests = RequestsApi(self.recorder, ops.refused)
         self._cors = Cors(config.cors.allow_origins)
         self._serves_admin = config.admin.listen is None
         # No page may read these: without a token they answer this machine, and so do the pages that it shows.
         self.admin = Routes(
-            [Route("/metrics", ops.metrics), Route("/weir/endpoints", ops.endpoints)],
-            "operators find /metrics and /weir/endpoints here",
+            [
+                Route("/metrics", ops.metrics),
+                Route("/weir/endpoints", ops.endpoints),
+                Route("/weir/requests", requests.slowest),
+                Route("/weir/requests/{id:path}", requests.one),
+            ],
+            "operators find /metrics, /weir/endpoints and /weir/requests here",
             Cors(()),
         )
         self._routes = Routes(
@@ -88,12 +100,14 @@ class App:
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:
         probes = Probes(self.fleet)
         probes.start()
+        self.recorder.start()
         try:
             yield
         finally:
             await probes.stop()
             await self.fleet.aclose()
             self.access_log.flush()
+            await asyncio.to_thread(self.recorder.stop)
 
 
 def _is_for_engines(path: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Literal
 from adapters.types import EngineTimings, Usage
 
 from .errors import GatewayError, Outcome
+from .fleet import NO_SAMPLE, LoadSample
 
 log = logging.getLogger("weir.flight")
 
@@ -23,6 +24,11 @@ class AttemptRecord:
 
     Attributes:
         timings: Where the engine says that its time went; None if it does not say.
+        engine: The dialect that was spoken.
+        in_flight: Requests of ours open at the endpoint, this one included.
+        load: What the engine had last said of its load.
+        expected_prefill_s: When the first output of such a prompt usually comes there; None if that is not known.
+        expected_token_s: The usual time between two tokens there, likewise.
     """
 
     endpoint_id: str
@@ -39,6 +45,11 @@ class AttemptRecord:
     timings: EngineTimings | None = None
     outcome: Outcome | None = None
     error_type: str | None = None
+    engine: str = ""
+    in_flight: int = 0
+    load: LoadSample = NO_SAMPLE
+    expected_prefill_s: float | None = None
+    expected_token_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -48,6 +59,7 @@ class FlightRecord:
     Attributes:
         received_s: The head was read. Other marks likewise, monotonic, None for what did not happen.
         body_read_s: The body was read whole; TTFT and the duration count from here.
+        queued_s: It waits to be admitted.
         admitted_s: It may go to an engine.
         first_output_s: The first chunk with output was handed to the client's socket.
         last_output_s: The last one was.
@@ -71,6 +83,7 @@ class FlightRecord:
     stream: bool = False
     traceparent: bytes | None = None
     body_read_s: float | None = None
+    queued_s: float | None = None
     admitted_s: float | None = None
     first_output_s: float | None = None
     last_output_s: float | None = None

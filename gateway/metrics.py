@@ -26,9 +26,15 @@ ROLE = "primary"
 class Metrics:
     """All families of one process."""
 
-    def __init__(self, fleet: Fleet, access_lines_dropped: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        access_lines_dropped: Callable[[], int] = lambda: 0,
+        flights_dropped: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._fleet = fleet
         self._access_lines_dropped = access_lines_dropped
+        self._flights_dropped = flights_dropped
         room = self._room = Room(MAX_SERIES)
 
         def counter(name: str, help: str, *labels: str) -> CounterFamily:
@@ -165,6 +171,10 @@ class Metrics:
         yield ReadFamily(
             "weir_access_log_dropped_total", "Access lines that the output did not take.", (),
             lambda: [((), self._access_lines_dropped())], "counter",
+        )  # fmt: skip
+        yield ReadFamily(
+            "weir_recorder_dropped_total", "Flight records that did not get into the recorder's file.", (),
+            lambda: [((), self._flights_dropped())], "counter",
         )  # fmt: skip
         yield ReadFamily(
             "weir_build_info", "Always 1.", ("version", "python"),

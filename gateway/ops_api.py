@@ -69,7 +69,7 @@ class OpsApi:
 
     async def endpoints(self, request: Request) -> Response:
         """``/weir/endpoints``: what Weir knows of each."""
-        if (refused := self._refused(request)) is not None:
+        if (refused := self.refused(request)) is not None:
             return refused
         return _json([_endpoint(pool, e) for pool in self._fleet.pools.values() for e in pool.endpoints.values()])
 
@@ -81,7 +81,7 @@ class OpsApi:
         }
         return {"id": name, "object": "model", "created": self._created_unix_s, "owned_by": "weir", "weir": weir}
 
-    def _refused(self, request: Request) -> Response | None:
+    def refused(self, request: Request) -> Response | None:
         """``/weir/*`` takes the admin token; without one, calls from this machine only."""
         if self._token is None:
             if _is_of_this_machine(request.scope):

@@ -77,7 +77,7 @@ class Proxy:
         Raises:
             GatewayError: It could not be answered, or (``call.committed``) not to its end.
         """
-        call.record.admitted_s = perf_counter()
+        call.record.queued_s = call.record.admitted_s = perf_counter()
         call.pool.in_flight += 1
         if call.request.stream and self._keepalive_s > 0 and call.request.operation != "other":
             call.keepalive = KeepAlive(call.link, self._keepalive_s, STREAM_HEADERS)
@@ -121,6 +121,8 @@ class Proxy:
         relay = Relay(call.record, attempt, call.link, call.pool.config.timeouts, series.gaps, self._deadlines)
         try:
             with endpoint.lease:
+                attempt.engine, attempt.load = endpoint.adapter.name, endpoint.load
+                attempt.in_flight = endpoint.lease.in_flight
                 await self._exchange(call, endpoint, attempt, relay)
         except (AdapterError, TransportError, TimedOut) as failure:
             error = self._failed(call, endpoint, relay, failure)

@@ -382,6 +382,23 @@ class AdminConfig(_Block):
     )
 
 
+class RecorderConfig(_Block):
+    """The flight recorder: what ``weir explain`` and /weir/requests tell from. It holds no content."""
+
+    path: str = Field(
+        default="auto",
+        min_length=1,
+        description="A SQLite file; `auto` for one in the user's state directory; `memory` for none.",
+        examples=["/var/lib/weir/flights.sqlite"],
+    )
+    max_rows: Count = Field(default=500_000, description="Requests in the file; the oldest go first.")
+    max_bytes: Size = Field(
+        default=512 * 2**20,
+        validation_alias="max_size",
+        description="Size of the file, about; the oldest requests go first.",
+    )
+
+
 class ShutdownConfig(_Block):
     """What happens on SIGTERM."""
 
@@ -408,6 +425,7 @@ class Config(_Block):
     log: LogConfig = LogConfig()
     cors: CorsConfig = CorsConfig()
     admin: AdminConfig = AdminConfig()
+    recorder: RecorderConfig = RecorderConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
 
     @field_validator("pools")

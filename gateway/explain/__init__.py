@@ -1,0 +1,1 @@
+"""What ``weir explain`` draws."""

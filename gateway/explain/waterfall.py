@@ -1,0 +1,130 @@
+"""One request as a waterfall, and several of one trace as a pipeline, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..attribution.verdict import written
+from ..printable import printable
+
+BAR_CHARS = 48
+_SHOWN_CHARS = 200
+_COLOURS = {
+    "read": "cyan",
+    "queue": "yellow",
+    "route": "cyan",
+    "retries": "red",
+    "connect": "magenta",
+    "engine_wait": "yellow",
+    "engine_queue": "yellow",
+    "engine_load": "magenta",
+    "prefill": "blue",
+    "engine_other": "magenta",
+    "decode": "green",
+    "client_write_wait": "red",
+    "gateway": "cyan",
+}
+
+Explanation = dict[str, Any]
+
+
+def waterfall(told: Explanation) -> RenderableType:
+    """Draws one explanation: its verdict, its phases in order, and its attempts if there were several."""
+    parts: list[RenderableType] = [Text(_title(told), style="bold"), Text(told["verdict"]), Text(), _phases(told)]
+    if len(told["attempts"]) > 1:
+        parts += [Text(), _attempts(told)]
+    return Group(*parts)
+
+
+def pipeline(calls: Sequence[Explanation]) -> RenderableType:
+    """Draws the calls of one trace: each one's share of the whole, and the time in between."""
+    starts_s = [datetime.fromisoformat(call["received"]).timestamp() for call in calls]
+    ends_s = [start_s + call["duration_s"] for start_s, call in zip(starts_s, calls, strict=True)]
+    begun_s, whole_s = starts_s[0], max(ends_s) - starts_s[0]
+    busy_s = _covered_s(list(zip(starts_s, ends_s, strict=True)))
+    title = f"{len(calls)} requests of trace {_shown(calls[0]['trace_id'])} in {written(whole_s)}"
+    if whole_s - busy_s > 0:
+        title += f", {written(whole_s - busy_s)} of it with none of them at Weir"
+    table = _table("request", "took", "share", "")
+    for call, start_s in zip(calls, starts_s, strict=True):
+        share = f"{call['duration_s'] / whole_s:.0%}" if whole_s else ""
+        bar = _bar(start_s - begun_s, call["duration_s"], whole_s, "green")
+        table.add_row(f"{call['operation']} {_shown(call['model'])}", written(call["duration_s"]), share, bar)
+    return Group(Text(title, style="bold"), table, *(Group(Text(), waterfall(call)) for call in calls))
+
+
+def listing(calls: Sequence[Explanation]) -> RenderableType:
+    """Draws many requests, one a line."""
+    table = _table("request", "received", "took", "ttft", "outcome", "why")
+    for call in calls:
+        ttft = "-" if call["ttft_s"] is None else written(call["ttft_s"])
+        table.add_row(
+            _shown(call["request_id"]), call["received"][:19], written(call["duration_s"]), ttft, call["outcome"],
+            Text(call["verdict"].partition(": ")[2] or call["verdict"]),
+        )  # fmt: skip
+    return table
+
+
+def _title(told: Explanation) -> str:
+    where = f" at {_shown(told['endpoint'])}" if told["endpoint"] else ""
+    trace = f", trace {_shown(told['trace_id'])}" if told["trace_id"] else ""
+    return f"{told['operation']} {_shown(told['model'])}{where}: request {_shown(told['request_id'])}{trace}"
+
+
+def _phases(told: Explanation) -> Table:
+    table = _table("phase", "took", "", "")
+    at_s = 0.0
+    for phase in told["phases"]:
+        duration_s = phase["duration_s"]
+        bar = _bar(at_s, duration_s, told["duration_s"], _COLOURS.get(phase["name"], "white"))
+        source = "" if phase["source"] == "measured" else phase["source"]
+        table.add_row(phase["name"].replace("_", " "), written(duration_s), source, bar)
+        at_s += duration_s
+    return table
+
+
+def _attempts(told: Explanation) -> Table:
+    table = _table("attempt", "endpoint", "outcome", "began", "ended")
+    for number, attempt in enumerate(told["attempts"], 1):
+        began, ended = (
+            "-" if attempt[at] is None else f"+{written(attempt[at])}" for at in ("chosen_at_s", "ended_at_s")
+        )
+        outcome = attempt["error_type"] or attempt["outcome"] or "-"
+        table.add_row(str(number), _shown(attempt["endpoint"]), outcome, began, ended)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+    for column in columns:
+        right = column in ("took", "share", "ttft", "began", "ended")
+        table.add_column(column, justify="right" if right else "left", no_wrap=column != "why")
+    return table
+
+
+def _bar(at_s: float, duration_s: float, whole_s: float, colour: str) -> Text:
+    """At least one character: what is too short to be drawn is still there."""
+    scale = BAR_CHARS / whole_s if whole_s > 0 else 0.0
+    begin = min(int(at_s * scale), BAR_CHARS - 1)
+    length = max(min(round(duration_s * scale), BAR_CHARS - begin), 1)
+    return Text(" " * begin + "█" * length, style=colour)
+
+
+def _covered_s(spans: list[tuple[float, float]]) -> float:
+    """How long at least one of the spans lasted; they are sorted by their begin."""
+    covered_s, reached_s = spans[0][1] - spans[0][0], spans[0][1]
+    for _, (start_s, end_s) in pairwise(spans):
+        covered_s += max(end_s - max(start_s, reached_s), 0.0)
+        reached_s = max(reached_s, end_s)
+    return covered_s
+
+
+def _shown(text: str) -> str:
+    return printable(text, _SHOWN_CHARS)

@@ -1,0 +1,112 @@
+"""``weir explain``: where the time of a request went, from the flight recorder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+
+from .config import Config
+from .config.file import load
+from .config.problems import ConfigError
+from .config.units import parse_duration_s
+from .explain.source import FileSource, GatewaySource, Source, SourceError
+from .explain.waterfall import listing, pipeline, waterfall
+from .recorder.location import recorder_path
+
+DEFAULT_FILE = "weir.yaml"
+DEFAULT_SINCE = "15m"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", help="a request id (x-request-id), or a trace id: then all of its requests")
+    parser.add_argument("--slowest", type=_count, metavar="N", help="instead of an id: the N slowest requests")
+    parser.add_argument(
+        "--since", type=_duration_s, default=DEFAULT_SINCE, metavar="TIME",
+        help=f"with --slowest: of the last so many minutes (default: {DEFAULT_SINCE})",
+    )  # fmt: skip
+    parser.add_argument("--pool", metavar="NAME", help="with --slowest: of this pool only")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    source = parser.add_argument_group("where to look (default: the file that `weir serve` writes by itself)")
+    source.add_argument(
+        "-c", "--config", metavar="FILE",
+        help=f"configuration of the gateway whose file is read (default: {DEFAULT_FILE}, if there is one)",
+    )  # fmt: skip
+    source.add_argument("--file", type=Path, metavar="FILE", help="a flight recorder's file")
+    source.add_argument("--url", help="ask a gateway that runs, for example http://127.0.0.1:8080")
+    source.add_argument("--token", help="with --url: the gateway's admin.token")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns the exit code: 0, or 1 if nothing was found."""
+    if (args.id is None) == (args.slowest is None):
+        print("name a request id or a trace id, or ask for --slowest N", file=sys.stderr)
+        return 2
+    try:
+        return _by_id(_source(args), args) if args.id is not None else _slowest(_source(args), args)
+    except (SourceError, ConfigError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _by_id(source: Source, args: argparse.Namespace) -> int:
+    found = source.named(args.id)
+    if not found:
+        print(f"no request {args.id!r} is recorded: it is too old, still runs, or never came", file=sys.stderr)
+        return 1
+    if args.json:
+        one = found[-1]["request_id"] == args.id
+        print(json.dumps(found[-1] if one else found, indent=2))
+    elif found[-1]["request_id"] == args.id or len(found) == 1:
+        _draw(waterfall(found[-1]))
+    else:
+        _draw(pipeline(found))
+    return 0
+
+
+def _slowest(source: Source, args: argparse.Namespace) -> int:
+    found = source.slowest(args.slowest, args.since, args.pool)
+    if args.json:
+        print(json.dumps(found, indent=2))
+    elif found:
+        _draw(listing(found))
+        print("\nweir explain REQUEST draws one of them.")
+    else:
+        of_pool = f" of {args.pool}" if args.pool else ""
+        print(f"no requests{of_pool} are recorded of that time; --since 1h looks further back", file=sys.stderr)
+    return 0 if found else 1
+
+
+def _source(args: argparse.Namespace) -> Source:
+    if args.url is not None:
+        return GatewaySource(args.url, args.token)
+    path = args.file or recorder_path(_config(args.config))
+    if path is None:
+        raise SourceError("this configuration keeps flight records in memory: ask the gateway with --url")
+    return FileSource(path)
+
+
+def _config(path: str | None) -> Config:
+    if path is None and not Path(DEFAULT_FILE).exists():
+        return Config.model_construct()  # what `weir serve` goes by without a file
+    return load(path or DEFAULT_FILE)
+
+
+def _draw(picture: RenderableType) -> None:
+    Console(highlight=False, markup=False).print(picture)  # brackets in names are no markup
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError("must be a whole number, 1 or more")
+    return int(text)
+
+
+def _duration_s(text: str) -> float:
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -1,0 +1,1 @@
+"""The flight recorder: closed records, kept for those who ask why a request was slow."""

@@ -1,0 +1,157 @@
+"""Takes closed records off the event loop: into a ring in memory, and from a thread of its own into the file."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from ..attribution.phases import wall_s
+from ..flight import FlightRecord
+from .store import FlightStore, Row, StoreError, row
+
+log = logging.getLogger("weir.recorder")
+
+RING: Final = 1000
+# Waiting to be written; more come only if the disk does not keep up.
+MOST_WAITING: Final = 20_000
+WRITE_EVERY_S: Final = 0.25
+# The thread lets the event loop have its turn after so many records.
+SLICE: Final = 16
+BATCH: Final = 500
+RELIEVE_EVERY: Final = 20  # writes
+
+
+class Recorder:
+    """An observer of ``FlightLog``, behind all that note something on a record.
+
+    A file that cannot be written costs records in it, which are counted, and never a request.
+
+    Attributes:
+        dropped: Records that did not get into the file.
+    """
+
+    def __init__(self, path: Path | None, max_rows: int, max_bytes: int) -> None:
+        self.dropped = 0
+        self._path = path
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._ring: deque[FlightRecord] = deque(maxlen=RING)
+        self._waiting: deque[FlightRecord] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begins to write, if there is a file; one that cannot be used is told."""
+        if self._path is None:
+            return
+        try:
+            store = FlightStore.writing(self._path)
+        except StoreError as error:
+            log.warning("%s; until then records are kept in memory only", error)
+            self._path = None
+            return
+        self._thread = threading.Thread(target=self._write_on, args=(store,), name="weir-recorder", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Writes what is still to be written, and closes the file. Blocks for as long as that takes."""
+        if self._thread is not None:
+            self._stopping = True
+            self._wake.set()
+            self._thread.join()
+            self._thread = None
+
+    def observe(self, record: FlightRecord) -> None:
+        """Takes a closed record."""
+        self._ring.append(record)
+        if self._thread is None:
+            return
+        if len(self._waiting) >= MOST_WAITING:
+            self.dropped += 1
+        else:
+            self._waiting.append(record)
+
+    # --- what is asked of it; reads the file, and so is not for the event loop
+
+    def named(self, name: str) -> list[FlightRecord]:
+        """Returns the records of a request id or a trace id, the oldest first."""
+        recent = [record for record in self._ring.copy() if name in (record.request_id, record.trace_id)]
+        return _merged(self._stored(lambda store: store.named(name)), recent)
+
+    def slowest(self, most: int, since_unix_s: float, pool: str | None) -> list[FlightRecord]:
+        """Returns the records that took longest, the slowest first."""
+        recent = [
+            record
+            for record in self._ring.copy()
+            if record.received_unix_s >= since_unix_s and pool in (None, record.pool)
+        ]
+        found = _merged(self._stored(lambda store: store.slowest(most, since_unix_s, pool)), recent)
+        return sorted(found, key=wall_s, reverse=True)[:most]
+
+    def _stored(self, ask: Callable[[FlightStore], list[FlightRecord]]) -> list[FlightRecord]:
+        if self._path is None or self._thread is None:
+            return []
+        try:
+            store = FlightStore.reading(self._path)
+        except StoreError as error:
+            log.warning("%s", error)
+            return []
+        try:
+            return ask(store)
+        finally:
+            store.close()
+
+    # --- the thread
+
+    def _write_on(self, store: FlightStore) -> None:
+        writes = 0
+        while not self._stopping:
+            self._wake.wait(WRITE_EVERY_S)
+            self._write(store)
+            writes += 1
+            if writes % RELIEVE_EVERY == 0:
+                self._relieve(store)
+        self._write(store)
+        self._relieve(store)
+        store.close()
+
+    def _write(self, store: FlightStore) -> None:
+        while rows := self._taken():
+            try:
+                store.add(rows)
+            except sqlite3.Error as error:
+                if self.dropped == 0:
+                    log.warning(
+                        "flight records are lost: %s takes none (%s); weir_recorder_dropped_total counts",
+                        self._path,
+                        error,
+                    )
+                self.dropped += len(rows)
+
+    def _taken(self) -> list[Row]:
+        """Takes what waits, at most a batch; in slices, as making rows holds the interpreter."""
+        rows: list[Row] = []
+        while self._waiting and len(rows) < BATCH:
+            rows.append(row(self._waiting.popleft()))
+            if len(rows) % SLICE == 0:
+                time.sleep(0)
+        return rows
+
+    def _relieve(self, store: FlightStore) -> None:
+        try:
+            store.relieve(self._max_rows, self._max_bytes)
+        except sqlite3.Error as error:
+            log.warning("%s could not be relieved of old records: %s", self._path, error)
+
+
+def _merged(stored: list[FlightRecord], recent: list[FlightRecord]) -> list[FlightRecord]:
+    """Both, each record once, the oldest first."""
+    by_arrival = {(record.request_id, record.received_unix_s): record for record in (*stored, *recent)}
+    return sorted(by_arrival.values(), key=lambda record: record.received_unix_s)

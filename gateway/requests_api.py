@@ -1,0 +1,68 @@
+"""``/weir/requests``: what the flight recorder tells of single requests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .attribution.explanation import explanation
+from .config.units import parse_duration_s
+from .errors import BadRequest
+from .recorder.recorder import Recorder
+from .routes import failed
+
+MOST = 1000
+DEFAULT_MOST = 10
+DEFAULT_SINCE = "15m"
+_SHOWN_CHARS = 200
+
+
+class RequestsApi:
+    """Handlers; ``app`` gives them their routes.
+
+    Args:
+        recorder: Who knows the records.
+        refused: Returns the answer to a caller who may not ask; None to one who may.
+    """
+
+    def __init__(self, recorder: Recorder, refused: Callable[[Request], Response | None]) -> None:
+        self._recorder = recorder
+        self._refused = refused
+
+    async def one(self, request: Request) -> Response:
+        """``/weir/requests/{id}``: one object for a request id; a list, the oldest first, for a trace id."""
+        if (refused := self._refused(request)) is not None:
+            return refused
+        name: str = request.path_params["id"]
+        found = await asyncio.to_thread(self._recorder.named, name)
+        if not found:
+            message = f"no request {name[:_SHOWN_CHARS]!r} is recorded: it is too old, still runs, or never came"
+            return failed(BadRequest(message, status=404, code="unknown_request"), request)
+        if found[-1].request_id == name:
+            return _json(explanation(found[-1]))
+        return _json([explanation(record) for record in found])
+
+    async def slowest(self, request: Request) -> Response:
+        """``/weir/requests?slowest=10&since=15m&pool=NAME``: the slowest first."""
+        if (refused := self._refused(request)) is not None:
+            return refused
+        query = request.query_params
+        try:
+            most = int(query.get("slowest", DEFAULT_MOST))
+            since_s = parse_duration_s(query.get("since", DEFAULT_SINCE))
+        except ValueError as error:
+            message = f"slowest takes a number, and since a duration such as 15m: {error}"
+            return failed(BadRequest(message, code="invalid_query"), request)
+        if not 0 < most <= MOST:
+            return failed(BadRequest(f"slowest takes 1 to {MOST}", code="invalid_query", param="slowest"), request)
+        found = await asyncio.to_thread(self._recorder.slowest, most, time.time() - since_s, query.get("pool"))
+        return _json([explanation(record) for record in found])
+
+
+def _json(value: object) -> Response:
+    return Response(orjson.dumps(value), headers={"content-type": "application/json"})
