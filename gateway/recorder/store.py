@@ -18,6 +18,7 @@ VERSION: Final = 1
 BUSY_S: Final = 5.0
 # Of this share of the rows the file is relieved when it is too large: rarely, and not row by row.
 _RELIEF_RATIO: Final = 0.1
+_MAGIC: Final = b"SQLite format 3\0"
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS flights (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -72,6 +73,7 @@ class FlightStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            _check(path)
             connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version not in (0, VERSION):
@@ -96,10 +98,11 @@ class FlightStore:
         if not path.exists():
             raise StoreError(f"there are no flight records at {path}")
         try:
+            _check(path)
             connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_S, uri=True)
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             connection.execute("SELECT 1 FROM flights LIMIT 1")
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise StoreError(f"cannot read {path}: {error}") from error
         if version != VERSION:
             raise StoreError(f"{path} is of another version of Weir")
@@ -138,7 +141,7 @@ class FlightStore:
             return 0
         keep = min(keep, int(max_rows * (1 - _RELIEF_RATIO))) if rows > max_rows else keep
         removed = self._connection.execute("DELETE FROM flights WHERE id <= ?", (last - keep,)).rowcount
-        self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+        self._connection.executescript("PRAGMA incremental_vacuum")  # execute() would take one step of it: a page
         return removed
 
     def _size_bytes(self) -> int:
@@ -176,6 +179,14 @@ class FlightStore:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _check(path: Path) -> None:
+    """SQLite itself takes a file of less than its head for an empty one, and writes over it."""
+    with path.open("rb") as file:
+        begin = file.read(len(_MAGIC))
+    if begin not in (b"", _MAGIC):
+        raise StoreError(f"{path} holds something else: move it away, or name another file as recorder.path")
 
 
 def _records(found: Iterable[tuple[bytes]]) -> Iterator[FlightRecord]:

@@ -13,7 +13,7 @@ from gateway.attribution.phases import phases, wall_s
 from gateway.flight import AttemptRecord, FlightRecord
 from tests.fakes.flight_records import attempt, flight, loaded
 
-Told = dict[str, tuple[float, str]]
+Told = dict[str, tuple[Any, str]]
 
 
 def told(record: FlightRecord) -> Told:

@@ -1,0 +1,130 @@
+"""``weir explain``, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from adapters.types import EngineTimings
+from gateway.__main__ import main
+from gateway.explain import source
+from gateway.flight import FlightRecord
+from gateway.recorder.store import FlightStore, row
+from tests.fakes.flight_records import attempt, flight
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PATIENCE_S", 0.0)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A slow chat behind an embedding of the same trace, and two quick requests of another pool."""
+    now_s = time.time()
+    queued = attempt(timings=EngineTimings(queue_s=0.4, prefill_s=0.08))
+    lost = attempt(endpoint_id="m-1", first_output_s=None, ended_s=0.009, outcome="upstream_error", error_type="reset")
+    write(
+        tmp_path / "f",
+        flight(request_id="emb", received_unix_s=now_s - 20, operation="embeddings", model="bge", done_s=0.5),
+        flight(lost, queued, request_id="chat", received_unix_s=now_s - 19),
+        flight(request_id="quick[red]", received_unix_s=now_s - 10, done_s=0.2, trace_id="", pool="other"),
+        flight(request_id="old", received_unix_s=now_s - 7200, done_s=90.0, trace_id=""),
+    )
+    return tmp_path / "f"
+
+
+def write(path: Path, *records: FlightRecord) -> None:
+    store = FlightStore.writing(path)
+    store.add([row(record) for record in records])
+    store.close()
+
+
+def test_a_request_is_drawn_with_its_verdict(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "chat", "--file", str(file)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"chat m at m-0: request chat, trace {TRACE}" in out
+    assert "answered in 1.5 s: decode took 1.0 s for 21 tokens, 50 ms each; waited 400 ms in m-0's queue" in out
+    assert "engine queue 400 ms █" in out
+    assert "2 m-0 ok" in out
+    assert "1 m-1 reset" in out
+
+
+def test_the_requests_of_a_trace_are_one_pipeline(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", TRACE, "--file", str(file)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"2 requests of trace {TRACE} in 2.5 s, 500 ms of it with none of them at Weir" in out
+    assert "embeddings bge 500 ms 20%" in out
+    assert "chat m 1.5 s 60%" in out
+
+
+def test_programs_get_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "chat", "--json", "--file", str(file)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["request_id"] == "chat"
+    assert sum(phase["duration_s"] for phase in told["phases"]) == pytest.approx(told["duration_s"])
+    assert {phase["source"] for phase in told["phases"]} == {"measured"}
+    assert main(["explain", TRACE, "--json", "--file", str(file)]) == 0
+    assert [one["request_id"] for one in json.loads(capsys.readouterr().out)] == ["emb", "chat"]
+
+
+def test_the_slowest_are_listed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--slowest", "2", "--json", "--file", str(file)]) == 0
+    assert [one["request_id"] for one in json.loads(capsys.readouterr().out)] == ["chat", "emb"]
+    assert main(["explain", "--slowest", "9", "--since", "3h", "--pool", "m", "--json", "--file", str(file)]) == 0
+    assert [one["request_id"] for one in json.loads(capsys.readouterr().out)] == ["old", "chat", "emb"]
+    assert main(["explain", "--slowest", "9", "--file", str(file)]) == 0
+    assert "quick[red]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["nobody"], 1, "no request 'nobody' is recorded"),
+        (["--slowest", "3", "--pool", "no"], 1, "no requests of no are recorded"),
+        ([], 2, "name a request id or a trace id, or ask for --slowest N"),
+        (["chat", "--slowest", "3"], 2, "name a request id or a trace id, or ask for --slowest N"),
+    ],
+)
+def test_what_is_not_there_is_told(
+    arguments: list[str], status: int, told: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", *arguments, "--file", str(file)]) == status
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--slowest", "0"], ["--slowest", "x"], ["--slowest", "1", "--since", "soon"]])
+def test_options_that_mean_nothing_are_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", *arguments])
+    assert "must be a" in capsys.readouterr().err
+
+
+def test_without_a_file_it_says_where_it_looked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main(["explain", "r1"]) == 1
+    told = capsys.readouterr().err
+    assert str(tmp_path / "weir/flights-8080.sqlite") in told
+    assert "--url" in told
+
+
+def test_the_configuration_says_which_file(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pools = "pools: {m: {endpoints: ['http://127.0.0.1:9']}}\n"
+    Path("weir.yaml").write_text(f"{pools}recorder: {{path: {file}}}\n")
+    assert main(["explain", "chat", "--json"]) == 0
+    Path("other.yaml").write_text(f"{pools}recorder: {{path: memory}}\n")
+    assert main(["explain", "chat", "-c", "other.yaml"]) == 1
+    assert "--url" in capsys.readouterr().err
+    Path("other.yaml").write_text("pools: {}\n")
+    assert main(["explain", "chat", "-c", "other.yaml"]) == 1

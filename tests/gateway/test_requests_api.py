@@ -1,0 +1,124 @@
+"""``/weir/requests`` and ``weir explain --url``: real requests through a real gateway, and what is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.__main__ import main
+from gateway.recorder.store import FlightStore
+from tests.cases.bodies import r0
+from tests.fakes.gateway import RunningGateway, config, running_gateway
+from tests.fakes.script import rst
+from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually
+
+TRACEPARENT = ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+
+
+async def told(gateway: RunningGateway, path: str) -> Any:
+    reply = await gateway.get(f"/weir/requests{path}")
+    assert reply.status == 200, reply.body
+    return reply.json()
+
+
+async def test_a_request_is_told_by_its_id_as_soon_as_it_ended() -> None:
+    async with ScriptedUpstream(chat_stream("ab")) as u, running_gateway(config(u.url)) as gw:
+        await gw.post(r0(), headers=[("x-request-id", "mine/1")])
+        found = await told(gw, "/mine%2F1")
+        assert found["request_id"] == "mine/1"
+        assert (found["pool"], found["model"], found["endpoint"], found["outcome"]) == ("m", "m", "m-0", "ok")
+        assert found["duration_s"] == pytest.approx(sum(phase["duration_s"] for phase in found["phases"]))
+        assert found["verdict"].startswith("answered in ")
+        assert found["attempts"][0]["engine"] == "vllm"
+        assert [one["request_id"] for one in await told(gw, "?slowest=3&since=1h&pool=m")] == ["mine/1"]
+        assert await told(gw, "?pool=other") == []
+
+
+async def test_what_failed_is_told_with_each_attempt() -> None:
+    async with (
+        ScriptedUpstream([rst()]) as bad,
+        ScriptedUpstream(chat_stream("ab")) as good,
+        running_gateway(config(bad.url, good.url)) as gw,
+    ):
+        reply = await gw.post(r0())
+        found = await told(gw, f"/{reply.header('x-request-id')}")
+        assert [(one["endpoint"], one["error_type"]) for one in found["attempts"]] == [("m-0", "reset"), ("m-1", None)]
+        assert "retries" in {phase["name"] for phase in found["phases"]}
+
+
+async def test_the_requests_of_a_trace_are_a_list() -> None:
+    async with ScriptedUpstream(chat_stream("ab")) as u, running_gateway(config(u.url)) as gw:
+        for name in ("one", "two"):
+            await gw.post(r0(), headers=[("x-request-id", name), TRACEPARENT])
+        found = await told(gw, "/0af7651916cd43dd8448eb211c80319c")
+        assert [one["request_id"] for one in found] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/weir/requests/nobody", 404, "no request 'nobody' is recorded"),
+        ("/weir/requests?slowest=x", 400, "slowest takes a number"),
+        ("/weir/requests?slowest=0", 400, "slowest takes 1 to 1000"),
+        ("/weir/requests?since=soon", 400, "15m"),
+    ],
+)
+async def test_questions_that_have_no_answer_are_told(path: str, status: int, words: str) -> None:
+    async with running_gateway(config("http://127.0.0.1:9")) as gw:
+        reply = await gw.get(path)
+        assert reply.status == status
+        assert words in reply.json()["error"]["message"]
+
+
+async def test_only_operators_are_told() -> None:
+    async with running_gateway(config("http://127.0.0.1:9", admin={"token": "secret"})) as gw:
+        for path in ("/weir/requests", "/weir/requests/r1"):
+            assert (await gw.get(path)).status == 401
+            assert (await gw.get(path, [("authorization", "Bearer secret")])).status in (200, 404)
+
+
+async def test_the_command_asks_a_gateway_that_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    async with (
+        ScriptedUpstream(chat_stream("ab")) as u,
+        running_gateway(config(u.url, admin={"token": "secret"})) as gw,
+    ):
+        await gw.post(r0(), headers=[("x-request-id", "mine/1"), TRACEPARENT])
+        asked = ("--url", gw.url, "--token", "secret")
+        for named in (["mine/1"], ["0af7651916cd43dd8448eb211c80319c"], ["--slowest", "1"]):
+            assert await asyncio.to_thread(main, ["explain", *named, "--json", *asked]) == 0
+            found = json.loads(capsys.readouterr().out)
+            assert (found[0] if isinstance(found, list) else found)["request_id"] == "mine/1"
+        assert await asyncio.to_thread(main, ["explain", "nobody", *asked]) == 1
+        assert await asyncio.to_thread(main, ["explain", "mine/1", "--url", gw.url]) == 1
+        assert "401" in capsys.readouterr().err
+    assert await asyncio.to_thread(main, ["explain", "mine/1", "--url", "http://127.0.0.1:9"]) == 1
+    assert "no Weir answers at http://127.0.0.1:9" in capsys.readouterr().err
+
+
+async def test_the_file_holds_what_was_served_and_no_content(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "flights"
+    secret = "a secret question"
+    async with (
+        ScriptedUpstream(chat_stream("a secret answer")) as u,
+        running_gateway(config(u.url, recorder={"path": str(path)})) as gw,
+    ):
+        await gw.post(r0(messages=[{"role": "user", "content": secret}]), headers=[("x-request-id", "r1")])
+        await eventually(lambda: b"r1" in b"".join(file.read_bytes() for file in path.parent.iterdir()))
+    store = FlightStore.reading(path)
+    [record] = store.named("r1")
+    store.close()
+    assert record.outcome == "ok"
+    assert b"secret" not in path.read_bytes()
+
+
+async def test_a_file_that_cannot_be_written_costs_no_request(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"something else" * 100)
+    options = {"recorder": {"path": str(tmp_path / "f")}}
+    async with ScriptedUpstream(chat_stream("ab")) as u, running_gateway(config(u.url, **options)) as gw:
+        assert (await gw.post(r0(), headers=[("x-request-id", "r1")])).content() == "ab"
+        assert (await told(gw, "/r1"))["outcome"] == "ok"
+        assert "recorder.path" in gw.logs.text
