@@ -1,21 +1,21 @@
-"""The engines of ``dialects`` for all tests of this folder, and Weir in front of them for each."""
+"""One Weir in front of all engines of ``dialects``, for all tests of this folder."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import json
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import Literal
 
 import httpx2
 import pytest
 import pytest_asyncio
 
-from gateway.config import Engine
-from gateway.demo.listening import configuration, listen
-from tests.clients.dialects import DIALECTS, LACKS, REAL, REAL_LACKS, Behind, engine_of, running_engine
+from gateway.config import Config, EndpointConfig, PoolConfig, ShutdownConfig
+from gateway.demo.listening import DRAIN_S, listen
+from tests.clients.dialects import DIALECTS, REAL, Behind, simulated
 from tests.fakes.scripted import eventually
 from tests.live.real_engine import CHOSEN, RealEngines
 
@@ -27,47 +27,56 @@ class Front:
     """Weir before such engines.
 
     Attributes:
+        behind: By the model name that clients ask for: the dialect, or ``REAL``.
         base_url: With ``/v1``.
         log: Takes the access lines.
     """
 
-    behind: Behind
+    behind: Mapping[str, Behind]
     base_url: str
     log: io.BytesIO
 
-    @property
-    def model(self) -> str:
-        return self.behind.kind.model
+    async def outcomes(self, least: Mapping[str, int]) -> dict[str, list[str]]:
+        """Returns by pool how each request ended.
 
-    async def outcomes(self, least: int) -> list[str]:
-        """Waits until so many requests have ended, for the log is written a moment later; returns how each ended."""
-        await eventually(lambda: self.log.getvalue().count(b"\n") >= least)
-        return [json.loads(line)["outcome"] for line in self.log.getvalue().splitlines()]
+        Waits until so many have, for the log is written a moment later; if they never do, there are fewer.
+        """
+        with suppress(TimeoutError):
+            await eventually(lambda: all(len(self._ended(pool)) >= count for pool, count in least.items()))
+        pools = {line["pool"] for line in self._lines()} | least.keys()
+        return {pool: self._ended(pool) for pool in pools}
+
+    def _ended(self, pool: str) -> list[str]:
+        return [line["outcome"] for line in self._lines() if line["pool"] == pool]
+
+    def _lines(self) -> list[dict[str, str]]:
+        return [json.loads(line) for line in self.log.getvalue().splitlines()]
 
 
-@pytest.fixture(scope="session")
-def truth_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """A simulated engine: to the same prompt, all of them answer the same."""
-    with running_engine("openai", tmp_path_factory.mktemp("truth")) as url:
-        yield url
-
-
-@pytest.fixture(scope="session", params=DIALECTS if CHOSEN == "llamacpp" else (REAL,))
-def behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Behind]:
-    dialect: Engine | Literal["real"] = request.param
-    if dialect == REAL:
-        engines: RealEngines = request.getfixturevalue("real_engines")
-        yield Behind(engines.kind, engines.urls, REAL_LACKS, engines.urls[0])
-        return
-    truth_url: str = request.getfixturevalue("truth_url")
-    with running_engine(dialect, tmp_path_factory.mktemp("engine")) as url:
-        yield Behind(engine_of(dialect), (url,), LACKS.get(dialect, frozenset()), truth_url)
+@pytest.fixture
+def real(request: pytest.FixtureRequest) -> RealEngines | None:
+    return None if CHOSEN == "llamacpp" else request.getfixturevalue("real_engines")
 
 
 @pytest_asyncio.fixture
-async def weir(behind: Behind) -> AsyncGenerator[Front]:
+async def behind(real: RealEngines | None) -> AsyncGenerator[Mapping[str, Behind]]:
+    if real is not None:
+        yield {REAL: Behind(real.kind.engine, real.kind.model, real.urls)}
+        return
+    async with AsyncExitStack() as started:
+        yield {dialect: await started.enter_async_context(simulated(dialect)) for dialect in DIALECTS}
+
+
+def pool_of(engines: Behind) -> PoolConfig:
+    made = [EndpointConfig(url=url, engine=engines.engine, model=engines.model) for url in engines.urls]
+    return PoolConfig(endpoints=tuple(made))
+
+
+@pytest_asyncio.fixture
+async def weir(behind: Mapping[str, Behind]) -> AsyncGenerator[Front]:
+    pools = {model: pool_of(engines) for model, engines in behind.items()}
     log = io.BytesIO()
-    running = await listen(configuration(behind.kind, behind.urls), 0, log, print)
+    running = await listen(Config(pools=pools, shutdown=ShutdownConfig(drain_s=DRAIN_S)), 0, log, print)
     try:
         url = f"http://127.0.0.1:{running.port}"
         async with asyncio.timeout(READY_S), httpx2.AsyncClient(base_url=url) as client:

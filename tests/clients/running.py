@@ -7,18 +7,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.fakes.program import ended
+from tests.fakes.program import WITHIN_S, ended
 
 ROOT = Path(__file__).parents[2]
 CLIENTS_PYTHON = ROOT / ".venv-clients/bin/python"
 
 
-async def output_of(command: Sequence[str | Path], home: Path, **environ: str) -> str:
+async def output_of(command: Sequence[str | Path], home: Path, *, within_s: float = WITHIN_S, **environ: str) -> str:
     """Returns what the program printed.
 
     Args:
         command: The program and its arguments.
         home: Its home directory, which holds no configuration of anybody.
+        within_s: It has to end in that time.
         environ: Its whole environment, but for ``PATH`` and ``HOME``.
     """
     process = await asyncio.create_subprocess_exec(
@@ -29,6 +30,6 @@ async def output_of(command: Sequence[str | Path], home: Path, **environ: str) -
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await ended(process)
+    out, err = await ended(process, within_s)
     assert process.returncode == 0, err.decode()
     return out.decode()

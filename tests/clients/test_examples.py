@@ -1,4 +1,4 @@
-"""The programs of ``examples/`` against Weir, in front of each of ``dialects``."""
+"""The programs of ``examples/`` against Weir: over an engine that speaks OpenAI's API, and over one that does not."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conftest import Front
+from tests.clients.dialects import LACKS, REAL
 from tests.clients.running import CLIENTS_PYTHON, ROOT, output_of
 from tests.live.real_engine import CHOSEN
 
@@ -17,24 +18,26 @@ EXAMPLES = ROOT / "examples"
 PYTHON = Path(sys.executable)
 
 needs_aiohttp = pytest.mark.skipif(not CLIENTS_PYTHON.exists(), reason="aiohttp is missing: make setup-clients")
+over_two_dialects = pytest.mark.parametrize("model", ("vllm", "ollama") if CHOSEN == "llamacpp" else (REAL,))
 
 
-async def run_example(program: str, weir: Front, home: Path, *options: str, python: Path = PYTHON) -> str:
+async def run_example(program: str, weir: Front, model: str, home: Path, *options: str, python: Path = PYTHON) -> str:
     command: tuple[str | Path, ...] = (
         python,
         EXAMPLES / program,
         "--base-url",
         weir.base_url,
         "--model",
-        weir.model,
+        model,
         *options,
     )
     return await output_of(command, home)
 
 
-async def test_one_call_completes_a_text_in_several_ways(weir: Front, tmp_path: Path) -> None:
-    choices = 1 if "choices" in weir.behind.lacks else 2
-    printed = await run_example("sync_completion.py", weir, tmp_path, "--n", str(choices), "Rivers carry")
+@over_two_dialects
+async def test_one_call_completes_a_text_in_several_ways(weir: Front, model: str, tmp_path: Path) -> None:
+    choices = 1 if "choices" in LACKS.get(model, ()) else 2
+    printed = await run_example("sync_completion.py", weir, model, tmp_path, "--n", str(choices), "Rivers carry")
     texts, _, usage = printed.rstrip().rpartition("\n")
     found = re.findall(r"^\[(\d)\] Rivers carry.+", texts, re.MULTILINE)
     assert CHOSEN == "vllm" or len(texts.splitlines()) == choices  # a real model's text may have lines of its own
@@ -42,8 +45,9 @@ async def test_one_call_completes_a_text_in_several_ways(weir: Front, tmp_path: 
     assert re.fullmatch(r"\d+ prompt tokens, [1-9]\d* completion tokens", usage)
 
 
-async def test_a_streamed_completion_is_measured(weir: Front, tmp_path: Path) -> None:
-    printed = await run_example("streaming_completion.py", weir, tmp_path, "--max-tokens", "12", "Rivers carry")
+@over_two_dialects
+async def test_a_streamed_completion_is_measured(weir: Front, model: str, tmp_path: Path) -> None:
+    printed = await run_example("streaming_completion.py", weir, model, tmp_path, "--max-tokens", "12", "Rivers carry")
     *lines, ttft, speed = printed.splitlines()
     assert CHOSEN == "vllm" or len(lines) == 1  # as above
     assert len("".join(lines)) > 12
@@ -53,14 +57,15 @@ async def test_a_streamed_completion_is_measured(weir: Front, tmp_path: Path) ->
 
 @pytest.mark.clients
 @needs_aiohttp
-async def test_a_hundred_requests_are_sent_and_measured(weir: Front, tmp_path: Path) -> None:
-    printed = await run_example("load_100.py", weir, tmp_path, python=CLIENTS_PYTHON)
+@over_two_dialects
+async def test_a_hundred_requests_are_sent_and_measured(weir: Front, model: str, tmp_path: Path) -> None:
+    printed = await run_example("load_100.py", weir, model, tmp_path, python=CLIENTS_PYTHON)
     sent, mean, p99, rate = printed.splitlines()
     assert re.fullmatch(r"100 of 100 requests succeeded in \d+\.\d+ s, 20 at once", sent)
     assert re.fullmatch(r"mean latency \d+\.\d ms", mean)
     assert re.fullmatch(r"P99 latency \d+\.\d ms", p99)
     assert re.fullmatch(r"\d+\.\d requests/s", rate)
-    assert await weir.outcomes(100) == ["ok"] * 100
+    assert await weir.outcomes({model: 100}) == {model: ["ok"] * 100}
 
 
 @pytest.mark.parametrize("program", sorted(path.name for path in EXAMPLES.glob("*.py")))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from functools import partial
 
 import aiohttp
 
-from tests.clients.programs.calls import BASE_URL, Found
-from tests.clients.programs.plain import CALLS, read
+from tests.clients.programs.calls import BASE_URL, MODELS, Found, tell_async
+from tests.clients.programs.plain import CALLS, read, request
 
 
-async def ask(session: aiohttp.ClientSession, call: str, path: str, body: Found) -> Found:
+async def ask(session: aiohttp.ClientSession, call: str, model: str) -> Found:
+    path, body = request(call, model)
     async with session.post(BASE_URL + path, json=body) as response:
         lines = [line async for line in response.content]
         return read(call, response.status, b"".join(lines).decode())
@@ -19,13 +20,16 @@ async def ask(session: aiohttp.ClientSession, call: str, path: str, body: Found)
 
 async def main() -> None:
     async with aiohttp.ClientSession() as session:
-        together = await asyncio.gather(*(ask(session, *call) for call in CALLS))
-        in_turn = [await ask(session, *call) for call in CALLS]  # over the connections that are open by now
-    found = {name: answer for (name, _, _), answer in zip(CALLS, in_turn, strict=True)}
-    for one, other in zip(together, in_turn, strict=True):
-        assert one.keys() == other.keys(), (one, other)
-        assert one.get("text") == other.get("text")
-    print(json.dumps(found))
+        together = {(call, model): asyncio.create_task(ask(session, call, model)) for call in CALLS for model in MODELS}
+        await asyncio.wait(together.values())
+
+        async def ask_again(call: str, model: str) -> Found:  # over the connections that are open by now
+            one, other = together[call, model].result(), await ask(session, call, model)
+            assert one.keys() == other.keys(), (one, other)
+            assert one.get("text") == other.get("text")
+            return other
+
+        await tell_async({call: partial(ask_again, call) for call in CALLS})
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""What every client asks for, and how a program tells what it got: one JSON object, one member a call.
+"""What every client asks each model for, and how a program tells what it got: JSON, ``{model: {call: found}}``.
 
 ``calls.json`` holds the questions, so that the programs for Node.js ask the same.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ Found = dict[str, Any]
 _CALLS = json.loads(Path(__file__).with_name("calls.json").read_text(encoding="utf-8"))
 
 BASE_URL = os.environ.get("WEIR_BASE_URL", "")
-MODEL = os.environ.get("WEIR_MODEL", "")
+MODELS = os.environ.get("WEIR_MODELS", "").split(",")
 API_KEY = "none"
 
 QUESTION: str = _CALLS["question"]
@@ -50,35 +50,33 @@ def user(question: str) -> list[Found]:
     return [{"role": "user", "content": question}]
 
 
-def tell(calls: Mapping[str, Callable[[], Found]]) -> None:
-    """Makes the calls and prints what each gave, or how it was refused."""
-    found: dict[str, Found] = {}
-    for name, call in calls.items():
-        try:
-            found[name] = call()
-        except Exception as error:
-            found[name] = _refusal(error)
-    print(json.dumps(found))
-
-
-def tell_async(calls: Mapping[str, Callable[[], Awaitable[Found]]]) -> None:
-    """The same for clients that are awaited."""
-
-    async def run() -> dict[str, Found]:
-        found: dict[str, Found] = {}
+def tell(calls: Mapping[str, Callable[[str], Found]]) -> None:
+    """Makes the calls, one after another, to each model, and prints what each gave or how it failed."""
+    told: dict[str, dict[str, Found]] = {model: {} for model in MODELS}
+    for model, found in told.items():
         for name, call in calls.items():
             try:
-                found[name] = await call()
+                found[name] = call(model)
             except Exception as error:
-                found[name] = _refusal(error)
-        return found
-
-    print(json.dumps(asyncio.run(run())))
+                found[name] = _failure(error)
+    print(json.dumps(told))
 
 
-def _refusal(error: Exception) -> Found:
-    """Reads the errors of OpenAI's client, which most others raise or imitate; raises those that are none."""
+async def tell_async(calls: Mapping[str, Callable[[str], Awaitable[Found]]]) -> None:
+    """The same for clients that are awaited."""
+    told: dict[str, dict[str, Found]] = {model: {} for model in MODELS}
+    for model, found in told.items():
+        for name, call in calls.items():
+            try:
+                found[name] = await call(model)
+            except Exception as error:
+                found[name] = _failure(error)
+    print(json.dumps(told))
+
+
+def _failure(error: Exception) -> Found:
+    """Reads the errors of OpenAI's client, which most others raise or imitate. Tells any other whole, as ``raised``."""
     status = getattr(error, "status_code", None)
     if status is None:
-        raise error
+        return {"raised": "".join(traceback.format_exception(error))}
     return {"status": status, "code": getattr(error, "code", None), "message": str(error)}

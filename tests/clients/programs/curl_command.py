@@ -7,10 +7,11 @@ import subprocess
 from functools import partial
 
 from tests.clients.programs.calls import BASE_URL, Found, tell
-from tests.clients.programs.plain import CALLS, read
+from tests.clients.programs.plain import CALLS, read, request
 
 
-def curl(call: str, path: str, body: Found) -> Found:
+def curl(call: str, model: str) -> Found:
+    path, body = request(call, model)
     printed = subprocess.run(
         ("curl", "-sSN", BASE_URL + path, "-H", "content-type: application/json", "-d", "@-", "-w", r"\n%{http_code}"),
         input=json.dumps(body),
@@ -23,4 +24,4 @@ def curl(call: str, path: str, body: Found) -> Found:
 
 
 if __name__ == "__main__":
-    tell({call: partial(curl, call, path, body) for call, path, body in CALLS})
+    tell({call: partial(curl, call) for call in CALLS})

@@ -12,7 +12,6 @@ from tests.clients.programs.calls import (
     API_KEY,
     BASE_URL,
     MAX_TOKENS,
-    MODEL,
     PERSON_QUESTION,
     PROMPT,
     QUESTION,
@@ -26,15 +25,20 @@ from tests.clients.programs.calls import (
 )
 
 key = SecretStr(API_KEY)
-model = ChatOpenAI(base_url=BASE_URL, api_key=key, model=MODEL, max_tokens=MAX_TOKENS, max_retries=0)
-free = ChatOpenAI(base_url=BASE_URL, api_key=key, model=MODEL, max_retries=0)  # of any length
-text_model = OpenAI(  # it would ask for chance by itself
-    base_url=BASE_URL, api_key=key, model=MODEL, max_tokens=MAX_TOKENS, temperature=0, max_retries=0
-)
 
 
-def chat() -> Found:
-    answer = model.invoke(QUESTION)
+def chats(model: str, max_tokens: int | None = MAX_TOKENS) -> ChatOpenAI:
+    return ChatOpenAI(base_url=BASE_URL, api_key=key, model=model, max_tokens=max_tokens, max_retries=0)
+
+
+def completes(model: str) -> OpenAI:
+    return OpenAI(  # it would ask for chance by itself
+        base_url=BASE_URL, api_key=key, model=model, max_tokens=MAX_TOKENS, temperature=0, max_retries=0
+    )
+
+
+def chat(model: str) -> Found:
+    answer = chats(model).invoke(QUESTION)
     return {
         "text": answer.content,
         "finish_reason": answer.response_metadata["finish_reason"],
@@ -42,8 +46,8 @@ def chat() -> Found:
     }
 
 
-def chat_stream() -> Found:
-    chunks = list(model.stream(QUESTION, stream_usage=True))
+def chat_stream(model: str) -> Found:
+    chunks = list(chats(model).stream(QUESTION, stream_usage=True))
     answer = reduce(add, chunks)
     return {
         "text": answer.content,
@@ -53,8 +57,8 @@ def chat_stream() -> Found:
     }
 
 
-def tool_stream() -> Found:
-    answer = reduce(add, free.bind_tools([TOOL]).stream(WEATHER_QUESTION))
+def tool_stream(model: str) -> Found:
+    answer = reduce(add, chats(model, max_tokens=None).bind_tools([TOOL]).stream(WEATHER_QUESTION))
     (call,) = answer.tool_calls
     return {
         "name": call["name"],
@@ -63,32 +67,32 @@ def tool_stream() -> Found:
     }
 
 
-def structured() -> Found:
-    person = free.with_structured_output(Person).invoke(PERSON_QUESTION)
+def structured(model: str) -> Found:
+    person = chats(model, max_tokens=None).with_structured_output(Person).invoke(PERSON_QUESTION)
     assert isinstance(person, Person)
     return person.model_dump()
 
 
-def embeddings() -> Found:
+def embeddings(model: str) -> Found:
     # Its own check of the length sends token ids of OpenAI's models, which mean something else to every other model.
     embedder = OpenAIEmbeddings(
-        base_url=BASE_URL, api_key=key, model=MODEL, check_embedding_ctx_length=False, max_retries=0
+        base_url=BASE_URL, api_key=key, model=model, check_embedding_ctx_length=False, max_retries=0
     )
     return {"vectors": embedder.embed_documents(TEXTS)}
 
 
-def completion() -> Found:
-    (result,) = text_model.generate([PROMPT]).generations[0]
+def completion(model: str) -> Found:
+    (result,) = completes(model).generate([PROMPT]).generations[0]
     return {"text": result.text, "finish_reason": result.generation_info["finish_reason"]}
 
 
-def completion_stream() -> Found:
-    pieces = [piece for piece in text_model.stream(PROMPT) if piece]
+def completion_stream(model: str) -> Found:
+    pieces = [piece for piece in completes(model).stream(PROMPT) if piece]
     return {"text": "".join(pieces), "pieces": len(pieces)}
 
 
-def unknown_model() -> Found:
-    ChatOpenAI(base_url=BASE_URL, api_key=key, model=UNKNOWN_MODEL, max_retries=0).invoke(QUESTION)
+def unknown_model(_: str) -> Found:
+    chats(UNKNOWN_MODEL).invoke(QUESTION)
     raise AssertionError("an unknown model answered")
 
 

@@ -13,7 +13,6 @@ from tests.clients.programs.calls import (
     API_KEY,
     BASE_URL,
     MAX_TOKENS,
-    MODEL,
     PERSON_QUESTION,
     PROMPT,
     QUESTION,
@@ -28,12 +27,10 @@ from tests.clients.programs.calls import (
 )
 
 weir = {"api_base": BASE_URL, "api_key": API_KEY, "num_retries": 0}
-chat_model = f"openai/{MODEL}"
-text_model = f"text-completion-openai/{MODEL}"
 
 
-def chat() -> Found:
-    answer = litellm.completion(model=chat_model, messages=user(QUESTION), max_tokens=MAX_TOKENS, **weir)
+def chat(model: str) -> Found:
+    answer = litellm.completion(model=f"openai/{model}", messages=user(QUESTION), max_tokens=MAX_TOKENS, **weir)
     return {
         "text": answer.choices[0].message.content,
         "finish_reason": answer.choices[0].finish_reason,
@@ -41,10 +38,10 @@ def chat() -> Found:
     }
 
 
-def chat_stream() -> Found:
+def chat_stream(model: str) -> Found:
     chunks = list(
         litellm.completion(
-            model=chat_model,
+            model=f"openai/{model}",
             messages=user(QUESTION),
             max_tokens=MAX_TOKENS,
             stream=True,
@@ -63,8 +60,10 @@ def chat_stream() -> Found:
     }
 
 
-def tool_stream() -> Found:
-    stream = litellm.completion(model=chat_model, messages=user(WEATHER_QUESTION), tools=[TOOL], stream=True, **weir)
+def tool_stream(model: str) -> Found:
+    stream = litellm.completion(
+        model=f"openai/{model}", messages=user(WEATHER_QUESTION), tools=[TOOL], stream=True, **weir
+    )
     answer = litellm.stream_chunk_builder(list(stream))
     (call,) = answer.choices[0].message.tool_calls
     return {
@@ -74,28 +73,32 @@ def tool_stream() -> Found:
     }
 
 
-def structured() -> Found:
-    answer = litellm.completion(model=chat_model, messages=user(PERSON_QUESTION), response_format=Person, **weir)
+def structured(model: str) -> Found:
+    answer = litellm.completion(model=f"openai/{model}", messages=user(PERSON_QUESTION), response_format=Person, **weir)
     return Person.model_validate_json(answer.choices[0].message.content).model_dump()
 
 
-def embeddings() -> Found:
-    answer = litellm.embedding(model=chat_model, input=TEXTS, **weir)
+def embeddings(model: str) -> Found:
+    answer = litellm.embedding(model=f"openai/{model}", input=TEXTS, **weir)
     return {"vectors": [entry["embedding"] for entry in answer.data]}
 
 
-def completion() -> Found:
-    answer = litellm.text_completion(model=text_model, prompt=PROMPT, max_tokens=MAX_TOKENS, **weir)
+def completion(model: str) -> Found:
+    answer = litellm.text_completion(
+        model=f"text-completion-openai/{model}", prompt=PROMPT, max_tokens=MAX_TOKENS, **weir
+    )
     return {"text": answer.choices[0].text, "finish_reason": answer.choices[0].finish_reason}
 
 
-def completion_stream() -> Found:
-    stream = litellm.text_completion(model=text_model, prompt=PROMPT, max_tokens=MAX_TOKENS, stream=True, **weir)
+def completion_stream(model: str) -> Found:
+    stream = litellm.text_completion(
+        model=f"text-completion-openai/{model}", prompt=PROMPT, max_tokens=MAX_TOKENS, stream=True, **weir
+    )
     pieces = [choice.text for chunk in stream for choice in chunk.choices if choice.text]
     return {"text": "".join(pieces), "pieces": len(pieces)}
 
 
-def unknown_model() -> Found:
+def unknown_model(_: str) -> Found:
     litellm.completion(model=f"openai/{UNKNOWN_MODEL}", messages=user(QUESTION), **weir)
     raise AssertionError("an unknown model answered")
 

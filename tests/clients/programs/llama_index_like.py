@@ -12,7 +12,6 @@ from tests.clients.programs.calls import (
     API_KEY,
     BASE_URL,
     MAX_TOKENS,
-    MODEL,
     PERSON_QUESTION,
     PROMPT,
     QUESTION,
@@ -26,7 +25,7 @@ from tests.clients.programs.calls import (
 )
 
 
-def llm(model: str = MODEL, *, chats: bool = True, max_tokens: int | None = MAX_TOKENS) -> OpenAILike:
+def llm(model: str, *, chats: bool = True, max_tokens: int | None = MAX_TOKENS) -> OpenAILike:
     return OpenAILike(
         model=model,
         api_base=BASE_URL,
@@ -43,8 +42,8 @@ def llm(model: str = MODEL, *, chats: bool = True, max_tokens: int | None = MAX_
 question = [ChatMessage(role="user", content=QUESTION)]
 
 
-def chat() -> Found:
-    answer = llm().chat(question)
+def chat(model: str) -> Found:
+    answer = llm(model).chat(question)
     return {
         "text": answer.message.content,
         "finish_reason": answer.raw.choices[0].finish_reason,
@@ -52,43 +51,43 @@ def chat() -> Found:
     }
 
 
-def chat_stream() -> Found:
-    answers = list(llm().stream_chat(question))
+def chat_stream(model: str) -> Found:
+    answers = list(llm(model).stream_chat(question))
     pieces = [answer.delta for answer in answers if answer.delta]
     assert answers[-1].message.content == "".join(pieces)
     return {"text": "".join(pieces), "pieces": len(pieces)}
 
 
-def tool_stream() -> Found:
-    model = llm(max_tokens=None)
+def tool_stream(model: str) -> Found:
+    caller = llm(model, max_tokens=None)
     tool = FunctionTool.from_defaults(get_weather)
-    *_, last = model.stream_chat_with_tools([tool], user_msg=WEATHER_QUESTION)
-    (call,) = model.get_tool_calls_from_response(last)
+    *_, last = caller.stream_chat_with_tools([tool], user_msg=WEATHER_QUESTION)
+    (call,) = caller.get_tool_calls_from_response(last)
     return {"name": call.tool_name, "arguments": call.tool_kwargs}
 
 
-def structured() -> Found:
-    person = llm(max_tokens=None).structured_predict(Person, PromptTemplate(PERSON_QUESTION))
+def structured(model: str) -> Found:
+    person = llm(model, max_tokens=None).structured_predict(Person, PromptTemplate(PERSON_QUESTION))
     assert isinstance(person, Person)
     return person.model_dump()
 
 
-def embeddings() -> Found:
-    embedder = OpenAILikeEmbedding(model_name=MODEL, api_base=BASE_URL, api_key=API_KEY, max_retries=0)
+def embeddings(model: str) -> Found:
+    embedder = OpenAILikeEmbedding(model_name=model, api_base=BASE_URL, api_key=API_KEY, max_retries=0)
     return {"vectors": embedder.get_text_embedding_batch(TEXTS)}
 
 
-def completion() -> Found:
-    answer = llm(chats=False).complete(PROMPT)
+def completion(model: str) -> Found:
+    answer = llm(model, chats=False).complete(PROMPT)
     return {"text": answer.text, "finish_reason": answer.raw.choices[0].finish_reason}
 
 
-def completion_stream() -> Found:
-    pieces = [answer.delta for answer in llm(chats=False).stream_complete(PROMPT) if answer.delta]
+def completion_stream(model: str) -> Found:
+    pieces = [answer.delta for answer in llm(model, chats=False).stream_complete(PROMPT) if answer.delta]
     return {"text": "".join(pieces), "pieces": len(pieces)}
 
 
-def unknown_model() -> Found:
+def unknown_model(_: str) -> Found:
     llm(UNKNOWN_MODEL).chat(question)
     raise AssertionError("an unknown model answered")
 

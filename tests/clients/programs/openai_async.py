@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, cast
 
@@ -11,7 +12,6 @@ from tests.clients.programs.calls import (
     API_KEY,
     BASE_URL,
     MAX_TOKENS,
-    MODEL,
     PROMPT,
     QUESTION,
     TEXTS,
@@ -27,8 +27,8 @@ client = openai.AsyncOpenAI(base_url=BASE_URL, api_key=API_KEY, max_retries=0)
 messages = cast("Any", user(QUESTION))
 
 
-async def chat() -> Found:
-    answer = await client.chat.completions.create(model=MODEL, messages=messages, max_tokens=MAX_TOKENS)
+async def chat(model: str) -> Found:
+    answer = await client.chat.completions.create(model=model, messages=messages, max_tokens=MAX_TOKENS)
     assert answer.usage is not None
     return {
         "text": answer.choices[0].message.content,
@@ -37,9 +37,9 @@ async def chat() -> Found:
     }
 
 
-async def chat_stream() -> Found:
+async def chat_stream(model: str) -> Found:
     stream = await client.chat.completions.create(
-        model=MODEL, messages=messages, max_tokens=MAX_TOKENS, stream=True, stream_options={"include_usage": True}
+        model=model, messages=messages, max_tokens=MAX_TOKENS, stream=True, stream_options={"include_usage": True}
     )
     chunks = [chunk async for chunk in stream]
     choices = [choice for chunk in chunks for choice in chunk.choices]
@@ -54,9 +54,9 @@ async def chat_stream() -> Found:
     }
 
 
-async def tool_stream() -> Found:
+async def tool_stream(model: str) -> Found:
     stream = await client.chat.completions.create(
-        model=MODEL, messages=cast("Any", user(WEATHER_QUESTION)), tools=cast("Any", [TOOL]), stream=True
+        model=model, messages=cast("Any", user(WEATHER_QUESTION)), tools=cast("Any", [TOOL]), stream=True
     )
     choices = [choice async for chunk in stream for choice in chunk.choices]
     functions = [call.function for choice in choices for call in choice.delta.tool_calls or () if call.function]
@@ -67,37 +67,39 @@ async def tool_stream() -> Found:
     }
 
 
-async def embeddings() -> Found:
-    answer = await client.embeddings.create(model=MODEL, input=TEXTS)
+async def embeddings(model: str) -> Found:
+    answer = await client.embeddings.create(model=model, input=TEXTS)
     return {"vectors": [entry.embedding for entry in answer.data]}
 
 
-async def completion() -> Found:
-    answer = await client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=MAX_TOKENS)
+async def completion(model: str) -> Found:
+    answer = await client.completions.create(model=model, prompt=PROMPT, max_tokens=MAX_TOKENS)
     return {"text": answer.choices[0].text, "finish_reason": answer.choices[0].finish_reason}
 
 
-async def completion_stream() -> Found:
-    stream = await client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=MAX_TOKENS, stream=True)
+async def completion_stream(model: str) -> Found:
+    stream = await client.completions.create(model=model, prompt=PROMPT, max_tokens=MAX_TOKENS, stream=True)
     choices = [choice async for chunk in stream for choice in chunk.choices]
     pieces = [choice.text for choice in choices if choice.text]
     return {"text": "".join(pieces), "pieces": len(pieces), "finish_reason": choices[-1].finish_reason}
 
 
-async def unknown_model() -> Found:
+async def unknown_model(_: str) -> Found:
     await client.chat.completions.create(model=UNKNOWN_MODEL, messages=messages)
     raise AssertionError("an unknown model answered")
 
 
 if __name__ == "__main__":
-    tell_async(
-        {
-            "chat": chat,
-            "chat_stream": chat_stream,
-            "tool_stream": tool_stream,
-            "embeddings": embeddings,
-            "completion": completion,
-            "completion_stream": completion_stream,
-            "unknown_model": unknown_model,
-        }
+    asyncio.run(
+        tell_async(
+            {
+                "chat": chat,
+                "chat_stream": chat_stream,
+                "tool_stream": tool_stream,
+                "embeddings": embeddings,
+                "completion": completion,
+                "completion_stream": completion_stream,
+                "unknown_model": unknown_model,
+            }
+        )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, cast
 
@@ -11,7 +12,6 @@ from tests.clients.programs.calls import (
     API_KEY,
     BASE_URL,
     MAX_TOKENS,
-    MODEL,
     PERSON_QUESTION,
     QUESTION,
     TOOL,
@@ -27,9 +27,9 @@ STRICT_TOOL = {**TOOL, "function": {**TOOL["function"], "strict": True}}  # the 
 client = openai.AsyncOpenAI(base_url=BASE_URL, api_key=API_KEY, max_retries=0)
 
 
-async def chat_stream() -> Found:
+async def chat_stream(model: str) -> Found:
     async with client.chat.completions.stream(
-        model=MODEL,
+        model=model,
         messages=cast("Any", user(QUESTION)),
         max_tokens=MAX_TOKENS,
         stream_options={"include_usage": True},
@@ -46,9 +46,9 @@ async def chat_stream() -> Found:
     }
 
 
-async def tool_stream() -> Found:
+async def tool_stream(model: str) -> Found:
     async with client.chat.completions.stream(
-        model=MODEL, messages=cast("Any", user(WEATHER_QUESTION)), tools=cast("Any", [STRICT_TOOL])
+        model=model, messages=cast("Any", user(WEATHER_QUESTION)), tools=cast("Any", [STRICT_TOOL])
     ) as stream:
         done = [event async for event in stream if event.type == "tool_calls.function.arguments.done"]
         answer = await stream.get_final_completion()
@@ -61,18 +61,18 @@ async def tool_stream() -> Found:
     }
 
 
-async def structured() -> Found:
+async def structured(model: str) -> Found:
     answer = await client.chat.completions.parse(
-        model=MODEL, messages=cast("Any", user(PERSON_QUESTION)), response_format=Person
+        model=model, messages=cast("Any", user(PERSON_QUESTION)), response_format=Person
     )
     person = answer.choices[0].message.parsed
     assert person is not None
     return person.model_dump()
 
 
-async def structured_stream() -> Found:
+async def structured_stream(model: str) -> Found:
     async with client.chat.completions.stream(
-        model=MODEL, messages=cast("Any", user(PERSON_QUESTION)), response_format=Person
+        model=model, messages=cast("Any", user(PERSON_QUESTION)), response_format=Person
     ) as stream:
         person = (await stream.get_final_completion()).choices[0].message.parsed
     assert person is not None
@@ -80,11 +80,13 @@ async def structured_stream() -> Found:
 
 
 if __name__ == "__main__":
-    tell_async(
-        {
-            "chat_stream": chat_stream,
-            "tool_stream": tool_stream,
-            "structured": structured,
-            "structured_stream": structured_stream,
-        }
+    asyncio.run(
+        tell_async(
+            {
+                "chat_stream": chat_stream,
+                "tool_stream": tool_stream,
+                "structured": structured,
+                "structured_stream": structured_stream,
+            }
+        )
     )

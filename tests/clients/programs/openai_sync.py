@@ -11,7 +11,6 @@ from tests.clients.programs.calls import (
     API_KEY,
     BASE_URL,
     MAX_TOKENS,
-    MODEL,
     PROMPT,
     QUESTION,
     TEXTS,
@@ -27,8 +26,8 @@ client = openai.OpenAI(base_url=BASE_URL, api_key=API_KEY, max_retries=0)
 messages = cast("Any", user(QUESTION))
 
 
-def chat() -> Found:
-    answer = client.chat.completions.create(model=MODEL, messages=messages, max_tokens=MAX_TOKENS)
+def chat(model: str) -> Found:
+    answer = client.chat.completions.create(model=model, messages=messages, max_tokens=MAX_TOKENS)
     assert answer.usage is not None
     return {
         "text": answer.choices[0].message.content,
@@ -37,10 +36,10 @@ def chat() -> Found:
     }
 
 
-def chat_stream() -> Found:
+def chat_stream(model: str) -> Found:
     chunks = list(
         client.chat.completions.create(
-            model=MODEL,
+            model=model,
             messages=messages,
             max_tokens=MAX_TOKENS,
             stream=True,
@@ -59,9 +58,9 @@ def chat_stream() -> Found:
     }
 
 
-def tool_stream() -> Found:
+def tool_stream(model: str) -> Found:
     stream = client.chat.completions.create(
-        model=MODEL, messages=cast("Any", user(WEATHER_QUESTION)), tools=cast("Any", [TOOL]), stream=True
+        model=model, messages=cast("Any", user(WEATHER_QUESTION)), tools=cast("Any", [TOOL]), stream=True
     )
     choices = [choice for chunk in stream for choice in chunk.choices]
     functions = [call.function for choice in choices for call in choice.delta.tool_calls or () if call.function]
@@ -72,24 +71,24 @@ def tool_stream() -> Found:
     }
 
 
-def embeddings() -> Found:
-    answer = client.embeddings.create(model=MODEL, input=TEXTS)
+def embeddings(model: str) -> Found:
+    answer = client.embeddings.create(model=model, input=TEXTS)
     return {"vectors": [entry.embedding for entry in answer.data]}
 
 
-def completion() -> Found:
-    answer = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=MAX_TOKENS)
+def completion(model: str) -> Found:
+    answer = client.completions.create(model=model, prompt=PROMPT, max_tokens=MAX_TOKENS)
     return {"text": answer.choices[0].text, "finish_reason": answer.choices[0].finish_reason}
 
 
-def completion_stream() -> Found:
-    stream = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=MAX_TOKENS, stream=True)
+def completion_stream(model: str) -> Found:
+    stream = client.completions.create(model=model, prompt=PROMPT, max_tokens=MAX_TOKENS, stream=True)
     choices = [choice for chunk in stream for choice in chunk.choices]
     pieces = [choice.text for choice in choices if choice.text]
     return {"text": "".join(pieces), "pieces": len(pieces), "finish_reason": choices[-1].finish_reason}
 
 
-def unknown_model() -> Found:
+def unknown_model(_: str) -> Found:
     client.chat.completions.create(model=UNKNOWN_MODEL, messages=messages)
     raise AssertionError("an unknown model answered")
 

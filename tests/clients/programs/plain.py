@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from tests.clients.programs.calls import (
     MAX_TOKENS,
-    MODEL,
     PERSON_QUESTION,
     PERSON_SCHEMA,
     PROMPT,
@@ -20,30 +20,29 @@ from tests.clients.programs.calls import (
     user,
 )
 
-CHAT = {"model": MODEL, "messages": user(QUESTION), "max_tokens": MAX_TOKENS}
-CHAT_STREAM = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
-TOOL_STREAM = {"model": MODEL, "messages": user(WEATHER_QUESTION), "tools": [TOOL], "stream": True}
-STRUCTURED = {
-    "model": MODEL,
-    "messages": user(PERSON_QUESTION),
-    "response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON_SCHEMA}},
-}
-EMBEDDINGS = {"model": MODEL, "input": TEXTS}
-COMPLETION = {"model": MODEL, "prompt": PROMPT, "max_tokens": MAX_TOKENS}
-COMPLETION_STREAM = {**COMPLETION, "stream": True}
-UNKNOWN = {"model": UNKNOWN_MODEL, "messages": user(QUESTION)}
+_CHAT = {"messages": user(QUESTION), "max_tokens": MAX_TOKENS}
+_COMPLETION = {"prompt": PROMPT, "max_tokens": MAX_TOKENS}
+_SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON_SCHEMA}}
 
-# Name of the call, path below the base URL, body.
-CALLS: tuple[tuple[str, str, Found], ...] = (
-    ("chat", "/chat/completions", CHAT),
-    ("chat_stream", "/chat/completions", CHAT_STREAM),
-    ("tool_stream", "/chat/completions", TOOL_STREAM),
-    ("structured", "/chat/completions", STRUCTURED),
-    ("embeddings", "/embeddings", EMBEDDINGS),
-    ("completion", "/completions", COMPLETION),
-    ("completion_stream", "/completions", COMPLETION_STREAM),
-    ("unknown_model", "/chat/completions", UNKNOWN),
-)
+# By the call's name: the path below the base URL, and the body, but for its model.
+_CALLS: Mapping[str, tuple[str, Found]] = {
+    "chat": ("/chat/completions", _CHAT),
+    "chat_stream": ("/chat/completions", {**_CHAT, "stream": True, "stream_options": {"include_usage": True}}),
+    "tool_stream": ("/chat/completions", {"messages": user(WEATHER_QUESTION), "tools": [TOOL], "stream": True}),
+    "structured": ("/chat/completions", {"messages": user(PERSON_QUESTION), "response_format": _SCHEMA}),
+    "embeddings": ("/embeddings", {"input": TEXTS}),
+    "completion": ("/completions", _COMPLETION),
+    "completion_stream": ("/completions", {**_COMPLETION, "stream": True}),
+    "unknown_model": ("/chat/completions", {"model": UNKNOWN_MODEL, "messages": user(QUESTION)}),
+}
+
+CALLS = tuple(_CALLS)
+
+
+def request(call: str, model: str) -> tuple[str, Found]:
+    """Returns the path below the base URL, and the body."""
+    path, body = _CALLS[call]
+    return path, {"model": model, **body}
 
 
 def read(call: str, status: int, body: str) -> Found:

@@ -4,7 +4,7 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { APICallError, Output, embedMany, generateText, jsonSchema, streamText, tool } from "ai";
 import { z } from "zod";
 
-import { baseURL, calls, model, tell } from "./calls.mjs";
+import { baseURL, calls, tell } from "./calls.mjs";
 
 const weir = createOpenAICompatible({
   name: "weir", baseURL, apiKey: "none", includeUsage: true, supportsStructuredOutputs: true,
@@ -34,15 +34,15 @@ async function streamed(options) {
 const promptOf = ({ body }) => (typeof body === "string" ? JSON.parse(body) : body).prompt;
 
 const made = {
-  async chat() {
+  async chat(model) {
     const answer = await generateText({ model: weir(model), prompt: calls.question, ...short });
     return { text: answer.text, finish_reason: answer.finishReason, completion_tokens: answer.usage.outputTokens };
   },
-  async chat_stream() {
+  async chat_stream(model) {
     const { pieces, usage, finish_reason } = await streamed({ model: weir(model), prompt: calls.question, ...short });
     return { text: pieces.join(""), pieces: pieces.length, finish_reason, completion_tokens: usage.outputTokens };
   },
-  async tool_stream() {
+  async tool_stream(model) {
     const { name, description, parameters } = calls.tool;
     const { toolCalls, finish_reason } = await streamed({
       model: weir(model),
@@ -52,7 +52,7 @@ const made = {
     });
     return { name: toolCalls[0].toolName, arguments: toolCalls[0].input, finish_reason };
   },
-  async structured() {
+  async structured(model) {
     const { output } = await generateText({
       model: weir(model),
       prompt: calls.person_question,
@@ -61,15 +61,15 @@ const made = {
     });
     return output;
   },
-  async embeddings() {
+  async embeddings(model) {
     const { embeddings } = await embedMany({ model: weir.embeddingModel(model), values: calls.texts, maxRetries: 0 });
     return { vectors: embeddings };
   },
-  async completion() {
+  async completion(model) {
     const answer = await generateText({ model: weir.completionModel(model), prompt: calls.prompt, ...short });
     return { prompt: promptOf(answer.request), text: answer.text, finish_reason: answer.finishReason };
   },
-  async completion_stream() {
+  async completion_stream(model) {
     const { pieces, request, finish_reason } = await streamed({
       model: weir.completionModel(model), prompt: calls.prompt, ...short,
     });
