@@ -118,6 +118,7 @@ class OpenAiApi:
         operation = OPERATIONS.get(path, "other")
         record.operation = operation
         record.traceparent = head.traceparent
+        record.trace_id = head.traceparent[3:35].decode("ascii") if head.traceparent else ""
         if operation != "other" and method != "POST":
             raise BadRequest(f"{path} takes POST, not {method}", status=405, code="method_not_allowed", allow="POST")
         if method not in _METHODS:

@@ -31,7 +31,8 @@ def attempt(**changes: Any) -> AttemptRecord:
         **changes,
     }
     times = [name for name in marks if name.endswith("_s") and not name.startswith("expected_")]
-    return AttemptRecord(**(marks | {name: _at(marks[name]) for name in times}))
+    marks |= {name: _at(marks[name]) for name in times}
+    return AttemptRecord(**marks)
 
 
 def loaded(waiting: int | None, running: int | None = None, age_s: float = 1.0) -> LoadSample:
@@ -63,7 +64,9 @@ def flight(
         "longest_gap_s": 0.06,
         "trace_id": "0af7651916cd43dd8448eb211c80319c",
     }
-    fields = {**usual, **marks, **changes} | {name: _at(changes.get(name, at_s)) for name, at_s in marks.items()}
+    fields: dict[str, Any] = {**usual, **marks, **changes} | {
+        name: _at(changes.get(name, at_s)) for name, at_s in marks.items()
+    }
     tried = list(attempts) or [attempt()]
     return FlightRecord(request_id, "POST", "/v1/chat/completions", T0_S, received_unix_s, tried, **fields)
 

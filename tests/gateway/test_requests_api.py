@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.__main__ import main
 from gateway.recorder.store import FlightStore
-from tests.cases.bodies import r0
 from tests.fakes.gateway import RunningGateway, config, running_gateway
+from tests.fakes.program import ended
+from tests.fakes.raw_client import r0
 from tests.fakes.script import rst
 from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually
 
@@ -44,8 +45,9 @@ async def test_what_failed_is_told_with_each_attempt() -> None:
         ScriptedUpstream(chat_stream("ab")) as good,
         running_gateway(config(bad.url, good.url)) as gw,
     ):
-        reply = await gw.post(r0())
-        found = await told(gw, f"/{reply.header('x-request-id')}")
+        replies = [await gw.post(r0()) for _ in range(2)]  # one of them begins at the bad one
+        [tried_twice] = [reply for reply in replies if reply.header("x-weir-attempts") == "2"]
+        found = await told(gw, f"/{tried_twice.header('x-request-id')}")
         assert [(one["endpoint"], one["error_type"]) for one in found["attempts"]] == [("m-0", "reset"), ("m-1", None)]
         assert "retries" in {phase["name"] for phase in found["phases"]}
 
@@ -81,7 +83,18 @@ async def test_only_operators_are_told() -> None:
             assert (await gw.get(path, [("authorization", "Bearer secret")])).status in (200, 404)
 
 
-async def test_the_command_asks_a_gateway_that_runs(capsys: pytest.CaptureFixture[str]) -> None:
+async def explain(*arguments: str) -> tuple[int | None, str]:
+    """Runs the command; returns its status, and what it printed to whichever output."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "explain", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await ended(process)
+    return process.returncode, out.decode()
+
+
+async def test_the_command_asks_a_gateway_that_runs() -> None:
     async with (
         ScriptedUpstream(chat_stream("ab")) as u,
         running_gateway(config(u.url, admin={"token": "secret"})) as gw,
@@ -89,14 +102,17 @@ async def test_the_command_asks_a_gateway_that_runs(capsys: pytest.CaptureFixtur
         await gw.post(r0(), headers=[("x-request-id", "mine/1"), TRACEPARENT])
         asked = ("--url", gw.url, "--token", "secret")
         for named in (["mine/1"], ["0af7651916cd43dd8448eb211c80319c"], ["--slowest", "1"]):
-            assert await asyncio.to_thread(main, ["explain", *named, "--json", *asked]) == 0
-            found = json.loads(capsys.readouterr().out)
+            status, out = await explain(*named, "--json", *asked)
+            assert status == 0, out
+            found = json.loads(out)
             assert (found[0] if isinstance(found, list) else found)["request_id"] == "mine/1"
-        assert await asyncio.to_thread(main, ["explain", "nobody", *asked]) == 1
-        assert await asyncio.to_thread(main, ["explain", "mine/1", "--url", gw.url]) == 1
-        assert "401" in capsys.readouterr().err
-    assert await asyncio.to_thread(main, ["explain", "mine/1", "--url", "http://127.0.0.1:9"]) == 1
-    assert "no Weir answers at http://127.0.0.1:9" in capsys.readouterr().err
+        assert (await explain("nobody", *asked))[0] == 1
+        status, out = await explain("mine/1", "--url", gw.url)
+        assert status == 1
+        assert "401" in out
+    status, out = await explain("mine/1", "--url", "http://127.0.0.1:9")
+    assert status == 1
+    assert "no Weir answers at http://127.0.0.1:9" in out
 
 
 async def test_the_file_holds_what_was_served_and_no_content(tmp_path: Path) -> None:
@@ -117,8 +133,11 @@ async def test_the_file_holds_what_was_served_and_no_content(tmp_path: Path) -> 
 
 async def test_a_file_that_cannot_be_written_costs_no_request(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"something else" * 100)
-    options = {"recorder": {"path": str(tmp_path / "f")}}
-    async with ScriptedUpstream(chat_stream("ab")) as u, running_gateway(config(u.url, **options)) as gw:
+    text = config("http://127.0.0.1:9", recorder={"path": str(tmp_path / "f")})
+    async with (
+        ScriptedUpstream(chat_stream("ab")) as u,
+        running_gateway(text.replace("http://127.0.0.1:9", u.url)) as gw,
+    ):
         assert (await gw.post(r0(), headers=[("x-request-id", "r1")])).content() == "ab"
         assert (await told(gw, "/r1"))["outcome"] == "ok"
         assert "recorder.path" in gw.logs.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -56,14 +57,11 @@ def test_without_a_file_the_newest_are_kept_in_memory() -> None:
     recorder.stop()
 
 
-def test_memory_and_file_are_one(tmp_path: Path) -> None:
+async def test_memory_and_file_are_one(tmp_path: Path) -> None:
     recorder = recording(tmp_path / "f")
     for n in range(RING + 5):
         recorder.observe(flight(request_id=f"r{n}", received_unix_s=UNIX_S + n, done_s=2.0 + n, trace_id=str(n % 2)))
-    thread = recorder._thread
-    assert thread is not None
-    while stored(tmp_path / "f") < RING + 5:
-        thread.join(0.01)
+    await eventually(lambda: stored(tmp_path / "f") == RING + 5)
     assert [record.request_id for record in recorder.named("r0")] == ["r0"]
     assert len(recorder.named("1")) == (RING + 5) // 2
     slowest = recorder.slowest(3, UNIX_S, None)
@@ -95,10 +93,11 @@ def test_a_disk_that_takes_no_more_costs_records_that_are_counted(
     opened = FlightStore.writing
 
     def full(path: Path) -> FlightStore:
-        store = opened(path)
-        (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
-        store._connection.execute(f"PRAGMA max_page_count = {pages}")
-        return store
+        opened(path).close()
+        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        return FlightStore(connection, path)
 
     monkeypatch.setattr(FlightStore, "writing", full)
     recorder = recording(tmp_path / "f")
