@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 
 from rich.console import Console, RenderableType
@@ -13,12 +14,17 @@ from .config import Config
 from .config.file import load
 from .config.problems import ConfigError
 from .config.units import parse_duration_s
+from .explain.heatmap import heatmap
+from .explain.heatmap_picture import NoPlots, draw_picture
+from .explain.heatmap_text import draw_text
 from .explain.source import FileSource, GatewaySource, Source, SourceError
 from .explain.waterfall import listing, pipeline, waterfall
 from .recorder.location import recorder_path
 
 DEFAULT_FILE = "weir.yaml"
 DEFAULT_SINCE = "15m"
+# A request that came so long before a heat map begins may still have waited in it.
+BEFORE_S = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slowest", type=_count, metavar="N", help="instead of an id: the N slowest requests")
     parser.add_argument(
         "--since", type=_duration_s, default=DEFAULT_SINCE, metavar="TIME",
-        help=f"with --slowest: of the last so many minutes (default: {DEFAULT_SINCE})",
+        help=f"with --slowest and --heatmap: the last so many minutes (default: {DEFAULT_SINCE})",
     )  # fmt: skip
-    parser.add_argument("--pool", metavar="NAME", help="with --slowest: of this pool only")
+    parser.add_argument("--pool", metavar="NAME", help="with --slowest and --heatmap: this pool only")
+    parser.add_argument(
+        "--heatmap", action="store_true", help="instead of an id: who waited where, by endpoint and time"
+    )
+    parser.add_argument("--png", type=Path, metavar="FILE", help="with --heatmap: write a picture")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     source = parser.add_argument_group("where to look (default: the file that `weir serve` writes by itself)")
     source.add_argument(
@@ -42,12 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns the exit code: 0, or 1 if nothing was found."""
-    if (args.id is None) == (args.slowest is None):
-        print("name a request id or a trace id, or ask for --slowest N", file=sys.stderr)
+    if (args.id is not None) + (args.slowest is not None) + args.heatmap != 1:
+        print("name a request id or a trace id, or ask for --slowest N or --heatmap", file=sys.stderr)
         return 2
     try:
+        if args.heatmap:
+            return _heatmap(args)
         return _by_id(_source(args), args) if args.id is not None else _slowest(_source(args), args)
-    except (SourceError, ConfigError) as error:
+    except (SourceError, ConfigError, NoPlots) as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -80,9 +92,31 @@ def _slowest(source: Source, args: argparse.Namespace) -> int:
     return 0 if found else 1
 
 
+def _heatmap(args: argparse.Namespace) -> int:
+    if args.url is not None:
+        raise SourceError("a heat map is drawn from a flight recorder's file: name it with --file, or -c")
+    now_s = time.time()
+    records = _file(args).between(now_s - args.since - BEFORE_S, now_s, args.pool)
+    try:
+        whole = heatmap(records, now_s - args.since, now_s)
+    except ValueError as error:
+        raise SourceError(f"{error}: --since 5m is shorter") from error
+    if args.png is not None:
+        draw_picture(whole, args.png)
+        print(f"{args.png} is written")
+    else:
+        console = Console(highlight=False, markup=False)
+        console.print(draw_text(whole, console.width))
+    return 0
+
+
 def _source(args: argparse.Namespace) -> Source:
     if args.url is not None:
         return GatewaySource(args.url, args.token)
+    return _file(args)
+
+
+def _file(args: argparse.Namespace) -> FileSource:
     path = args.file or recorder_path(_config(args.config))
     if path is None:
         raise SourceError("this configuration keeps flight records in memory: ask the gateway with --url")

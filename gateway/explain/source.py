@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -64,26 +64,33 @@ class FileSource:
         found = self._read(lambda store: store.slowest(most, time.time() - since_s, pool))
         return [explanation(record) for record in found]
 
-    def between(self, from_unix_s: float, to_unix_s: float, pool: str | None) -> list[FlightRecord]:
-        """Returns the records of requests that came in a span of time.
+    def between(self, from_unix_s: float, to_unix_s: float, pool: str | None) -> Iterator[FlightRecord]:
+        """Yields the records of requests that came in a span of time, in order.
 
         Raises:
             SourceError: The file cannot be read.
         """
-        return self._read(lambda store: list(store.between(from_unix_s, to_unix_s, pool)))
+        store = self._open()
+        try:
+            yield from store.between(from_unix_s, to_unix_s, pool)
+        finally:
+            store.close()
 
     def _read(self, ask: Callable[[FlightStore], list[FlightRecord]]) -> list[FlightRecord]:
+        store = self._open()
         try:
-            store = FlightStore.reading(self._path)
+            return ask(store)
+        finally:
+            store.close()
+
+    def _open(self) -> FlightStore:
+        try:
+            return FlightStore.reading(self._path)
         except StoreError as error:
             raise SourceError(
                 f"{error}. The key recorder.path says where they are: name the configuration with -c, or the file with"
                 f" --file. A gateway that keeps them in memory is asked with --url"
             ) from error
-        try:
-            return ask(store)
-        finally:
-            store.close()
 
 
 class GatewaySource:

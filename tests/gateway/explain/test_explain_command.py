@@ -87,8 +87,8 @@ def test_the_slowest_are_listed(file: Path, capsys: pytest.CaptureFixture[str]) 
     [
         (["nobody"], 1, "no request 'nobody' is recorded"),
         (["--slowest", "3", "--pool", "no"], 1, "no requests of no are recorded"),
-        ([], 2, "name a request id or a trace id, or ask for --slowest N"),
-        (["chat", "--slowest", "3"], 2, "name a request id or a trace id, or ask for --slowest N"),
+        ([], 2, "name a request id or a trace id, or ask for --slowest N or --heatmap"),
+        (["chat", "--slowest", "3"], 2, "name a request id or a trace id, or ask for --slowest N or --heatmap"),
     ],
 )
 def test_what_is_not_there_is_told(
