@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.engines import ENGINES, spread
 from tests.fakes.gateway import RunningGateway, config, running_gateway
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import RawConnection, r0, request_bytes, t0
 from tests.fakes.scripted import (
     Request,
@@ -25,9 +26,6 @@ from tests.fakes.scripted import (
     silent_listener,
     tok,
 )
-
-LEAVE_S = 2.0
-"""Bound for what must happen within 100 ms; the room is for a busy machine."""
 
 WAITS: dict[str, list[Step]] = {
     "no head": [hang()],
@@ -56,7 +54,7 @@ def leave(connection: RawConnection, how: str) -> None:
 
 async def assert_cancelled(gateway: RunningGateway, request: Request, count: int = 1) -> None:
     """The engine's socket is closed, nothing stays in flight, and nobody is blamed."""
-    await asyncio.wait_for(request.left.wait(), LEAVE_S)
+    await asyncio.wait_for(request.left.wait(), WAIT_S)
     assert not request.finished.is_set()
     metrics = await gateway.outcome("cancelled", count)
     assert metrics.total("weir_requests_total") == count

@@ -270,7 +270,7 @@ class TestInTheMiddle:
 
     @every_engine
     async def test_a_stall_ends_with_an_error(self, name: str) -> None:
-        async with behind_weir(name, then(hang()), Say(cut_after=2), stall="0.3s") as rig:
+        async with behind_weir(name, then(hang()), Say(cut_after=2), stall="1s") as rig:
             replies = await asyncio.gather(*[rig.weir.post(request(path, stream=True), path) for path in PATHS])
         for reply in replies:
             assert_broken(reply, SO_FAR)

@@ -11,7 +11,8 @@ from tests.conformance.rig import MODEL, TEXT, behind_weir, both_ways, engines_t
 from tests.fakes.dialects.registry import DIALECTS
 from tests.fakes.dialects.serving import serving
 from tests.fakes.gateway import config, running_gateway
-from tests.fakes.raw_client import WAIT_S, Reply, r0, t0
+from tests.fakes.patience import WAIT_S
+from tests.fakes.raw_client import Reply, r0, t0
 
 NULLS = dict.fromkeys(
     (

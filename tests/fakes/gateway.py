@@ -20,8 +20,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.config.file import parse
 from gateway.server import start
-from tests.fakes.raw_client import WAIT_S, RawConnection, Reply, connect, request_bytes
+from tests.fakes.patience import WAIT_S
+from tests.fakes.raw_client import RawConnection, Reply, connect, request_bytes
 from tests.fakes.scripted import eventually
+
+PATIENT: Mapping[str, Mapping[str, str]] = {"timeouts": {"connect": "20s"}, "health": {"timeout": "20s"}}
+"""In place of the defaults that a slow machine could reach although all is well."""
 
 
 def config(
@@ -33,7 +37,9 @@ def config(
 ) -> str:
     """A configuration of one pool; an endpoint is a URL or its mapping. JSON is YAML."""
     made = [{"url": e, "engine": engine} if isinstance(e, str) else {"engine": engine, **e} for e in endpoints]
-    return json.dumps({"pools": {pool: {"endpoints": made, **(pool_options or {})}}, **top}, indent=1)
+    given = dict(pool_options or {})
+    patient = {block: {**limits, **given.pop(block, {})} for block, limits in PATIENT.items()}
+    return json.dumps({"pools": {pool: {"endpoints": made, **patient, **given}}, **top}, indent=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ class Logs:
         written = self.access_out.getvalue() + self._stream.read()
         return written.decode(errors="replace") + "\n".join(self._records)
 
-    async def access(self, count: int, within_s: float = 5.0) -> list[dict[str, Any]]:
+    async def access(self, count: int, within_s: float = WAIT_S) -> list[dict[str, Any]]:
         """Waits for that many access lines and returns all there are, parsed."""
         await eventually(lambda: self.access_out.getvalue().count(b"\n") >= count, within_s)
         return [json.loads(line) for line in self.access_out.getvalue().splitlines()]
@@ -136,7 +142,7 @@ class RunningGateway:
         """The sum of the series of that name with these labels, now."""
         return (await self.metrics()).total(name, **labels)
 
-    async def settled(self, condition: Callable[[Metrics], bool], within_s: float = 5.0) -> Metrics:
+    async def settled(self, condition: Callable[[Metrics], bool], within_s: float = WAIT_S) -> Metrics:
         """Scrapes until the condition holds; fails with the last scrape."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + within_s

@@ -14,7 +14,7 @@ import uvicorn
 from gateway.app import App
 from gateway.config.file import parse
 from tests.fakes.gateway import Logs, RunningGateway
-from tests.fakes.raw_client import WAIT_S
+from tests.fakes.patience import WAIT_S
 from tests.fakes.scripted import eventually
 
 

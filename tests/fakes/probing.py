@@ -12,7 +12,7 @@ from gateway.probes import Probes
 
 
 @asynccontextmanager
-async def probing(url: str, engine: str, *, within: str = "2s", **options: Any) -> AsyncGenerator[Endpoint]:
+async def probing(url: str, engine: str, *, within: str = "20s", **options: Any) -> AsyncGenerator[Endpoint]:
     """Probes the endpoint every 10 ms for as long as the block runs.
 
     Args:

@@ -14,8 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-WAIT_S = 10.0
-"""Longest wait for anything; reaching it fails the test."""
+from tests.fakes.patience import WAIT_S
 
 
 def r0(**changes: object) -> dict[str, Any]:

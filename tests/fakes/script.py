@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -59,6 +59,13 @@ class Gate(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class Flood(Step):
+    """Body 0, 1, 2, ... until the peer takes no more for now, however much the sockets on the way hold."""
+
+    body: Callable[[int], Body]
+
+
+@dataclass(frozen=True, slots=True)
 class Finish(Step):
     how: Ending
 
@@ -98,6 +105,10 @@ def pause(seconds: float) -> Pause:
 
 def gate(event: asyncio.Event) -> Gate:
     return Gate(event)
+
+
+def flood(body: Callable[[int], Body]) -> Flood:
+    return Flood(body)
 
 
 def end() -> Finish:

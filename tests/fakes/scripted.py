@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, cast
 
+from tests.fakes.patience import WAIT_S
 from tests.fakes.script import (
     CREATED_UNIX_S,
     ENGINE_MODEL,
     Body,
     Finish,
+    Flood,
     Gate,
     Head,
     Pause,
@@ -41,6 +43,7 @@ from tests.fakes.script import (
     eof,
     event,
     fin,
+    flood,
     gate,
     hang,
     head,
@@ -70,6 +73,7 @@ __all__ = [
     "Answer",
     "Body",
     "Finish",
+    "Flood",
     "Gate",
     "Head",
     "Pause",
@@ -90,6 +94,7 @@ __all__ = [
     "event",
     "eventually",
     "fin",
+    "flood",
     "gate",
     "hang",
     "head",
@@ -114,7 +119,7 @@ __all__ = [
 ]
 
 
-async def eventually(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], bool], within_s: float = WAIT_S) -> None:
     """Polls until the condition holds; TimeoutError when it does not in time."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - the condition belongs to code that knows no event
@@ -133,6 +138,7 @@ class Request:
         left: The peer closed the socket of this request, before or after the answer.
         finished: The script ran to its end.
         held_back: The peer read so slowly that the script had to wait for it.
+        flooded: Bodies that a ``Flood`` has written.
     """
 
     line: bytes
@@ -143,6 +149,7 @@ class Request:
     left: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     held_back: asyncio.Event = field(default_factory=asyncio.Event)
+    flooded: int = 0
 
     @property
     def method(self) -> str:
@@ -240,7 +247,7 @@ class ScriptedUpstream:
     def last(self) -> Request:
         return self.requests[-1]
 
-    async def arrived(self, count: int = 1, within_s: float = 5.0) -> Request:
+    async def arrived(self, count: int = 1, within_s: float = WAIT_S) -> Request:
         """Waits for that many requests; returns the last of them."""
         await eventually(lambda: len(self.requests) >= count, within_s)
         return self.requests[count - 1]
@@ -328,7 +335,7 @@ class _Connection(asyncio.Protocol):
         self._turns += 1
         request.turn = self._turns
         self._request = request
-        script = self._upstream.script_for(request)
+        script = tuple(self._upstream.script_for(request))  # the test may change its list while this one is played
         self._task = asyncio.get_running_loop().create_task(self._play(request, script))
         self._task.add_done_callback(self._played)
 
@@ -350,8 +357,13 @@ class _Connection(asyncio.Protocol):
                     chunked = step.chunked
                     by_close = not step.chunked and step.length_bytes is None
                     await self._write(_head_bytes(step))
-                case Body(data):
-                    await self._write(b"%x\r\n%b\r\n" % (len(data), data) if chunked and data else data)
+                case Body():
+                    await self._write(_body_bytes(step, chunked))
+                case Flood(body):
+                    while not (request.held_back.is_set() or self.transport.is_closing()):
+                        made = body(request.flooded)
+                        request.flooded += 1
+                        await self._write(_body_bytes(made, chunked))
                 case Wire(data):
                     await self._write(data)
                 case Pause(seconds):
@@ -384,6 +396,10 @@ class _Connection(asyncio.Protocol):
         peer: socket.socket = self.transport.get_extra_info("socket")
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
+
+
+def _body_bytes(step: Body, chunked: bool) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(step.data), step.data) if chunked and step.data else step.data
 
 
 def _head_bytes(step: Head) -> bytes:

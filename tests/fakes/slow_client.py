@@ -7,7 +7,8 @@ import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from tests.fakes.raw_client import WAIT_S, RawConnection, Reply
+from tests.fakes.patience import WAIT_S
+from tests.fakes.raw_client import RawConnection, Reply
 
 WINDOW_BYTES = 16_384
 

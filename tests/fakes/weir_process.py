@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-START_S = 20.0
+from tests.fakes.patience import WAIT_S
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -30,7 +31,7 @@ class WeirProcess:
         assert process.stderr is not None
         self._readers = asyncio.gather(self._keep(process.stdout, self.out), self._keep(process.stderr, self.err))
 
-    async def says(self, words: str, within_s: float = START_S) -> None:
+    async def says(self, words: str, within_s: float = WAIT_S) -> None:
         """Waits until either output holds the words; fails with what it has said if the process ends before."""
         async with asyncio.timeout(within_s):
             while words.encode() not in self.err and words.encode() not in self.out:
@@ -40,7 +41,7 @@ class WeirProcess:
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self._process.send_signal(number)
 
-    async def ended(self, within_s: float = START_S) -> int:
+    async def ended(self, within_s: float = WAIT_S) -> int:
         """Waits for the end of the process and of its output; returns its status."""
         async with asyncio.timeout(within_s):
             status = await self._process.wait()

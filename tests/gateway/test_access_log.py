@@ -167,10 +167,10 @@ async def test_a_few_lines_are_written_by_themselves_soon() -> None:
     log = AccessLog(out, fleet())
     log.observe(record())
     log.observe(record())
-    await eventually(lambda: out.writes == 1, 2)
+    await eventually(lambda: out.writes == 1)
     assert len(out.lines) == 2
     log.observe(record())
-    await eventually(lambda: out.writes == 2, 2)
+    await eventually(lambda: out.writes == 2)
 
 
 async def test_more_names_than_are_kept_are_all_right() -> None:

@@ -39,7 +39,7 @@ async def test_the_header_tells_where_the_time_went(stream: bool, script: Script
         assert found[4] == last
         queue_ms, route_ms, connect_ms, whole_ms = (float(found[i]) for i in (1, 2, 3, 5))
         assert queue_ms + route_ms + connect_ms <= whole_ms + 0.01
-        assert whole_ms < 10_000
+        assert whole_ms < 60_000
 
 
 @pytest.mark.parametrize(("path", "script"), [(CHAT, chat_stream("abc")), ("/v1/completions", text_stream("abc"))])

@@ -11,6 +11,7 @@ from starlette.types import Message, Receive
 from gateway.client_link import AsgiLink, block, pairs
 from tests.fakes.flights import watched_flights
 from tests.fakes.gateway import config
+from tests.fakes.patience import WAIT_S
 from tests.fakes.plain_asgi import plain_asgi
 from tests.fakes.raw_client import r0, request_bytes
 from tests.fakes.scripted import (
@@ -23,6 +24,7 @@ from tests.fakes.scripted import (
     eof,
     eventually,
     fin,
+    flood,
     gate,
     hang,
     head,
@@ -135,7 +137,7 @@ async def test_a_client_that_leaves_frees_the_engine(
             if phase == "after output":
                 await client.read_until(b'"content":"a"')
             client.close()
-            await asyncio.wait_for(u.last.left.wait(), 2)
+            await asyncio.wait_for(u.last.left.wait(), WAIT_S)
         assert (await flights.ended()).outcome == "cancelled"
         await gw.at_rest()
 
@@ -157,7 +159,7 @@ async def test_a_client_that_leaves_within_its_body_reaches_no_engine(
 @protocols
 async def test_a_client_that_does_not_read_holds_the_engine_back_and_loses_nothing(protocol: str) -> None:
     piece = "x" * 65_536
-    script = [head(200, "sse"), role(), *[tok(piece)] * 192, fin("stop"), done(), end()]
+    script = [head(200, "sse"), role(), flood(lambda _: tok(piece)), fin("stop"), done(), end()]
     async with (
         ScriptedUpstream(script) as u,
         plain_asgi(config(u.url, stream={"buffer": "64KiB"}), protocol) as gw,
@@ -165,9 +167,9 @@ async def test_a_client_that_does_not_read_holds_the_engine_back_and_loses_nothi
     ):
         await client.send(request_bytes("POST", CHAT, r0()))
         request = await u.arrived()
-        await asyncio.wait_for(request.held_back.wait(), 5)
+        await asyncio.wait_for(request.held_back.wait(), WAIT_S)
         reply = await client.rest()
-        assert reply.content() == piece * 192
+        assert reply.content() == piece * request.flooded
         assert reply.done
 
 

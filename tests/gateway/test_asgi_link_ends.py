@@ -16,6 +16,7 @@ from gateway.app import App
 from gateway.client_link import AsgiLink
 from gateway.config.file import parse
 from tests.fakes.gateway import config
+from tests.fakes.patience import WAIT_S
 from tests.fakes.plain_asgi import plain_asgi
 from tests.fakes.raw_client import r0, request_bytes
 from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually, hang, head, tok
@@ -144,7 +145,7 @@ async def test_a_server_that_takes_no_more_ends_the_request_and_leaves_no_task_b
         server = Server(body, lambda message: refusal if b'"b"' in message.get("body", b"") else None)
         if told:
             server.gone.set()
-        await asyncio.wait_for(app(scope(), server.receive, server.send), 5)
+        await asyncio.wait_for(app(scope(), server.receive, server.send), WAIT_S)
         app.access_log.flush()
         assert json.loads(out.getvalue())["outcome"] == "cancelled"
         await app.fleet.aclose()
@@ -158,7 +159,7 @@ async def test_a_client_that_leaves_with_the_last_byte_fails_nothing() -> None:
         app = App(parse(config(u.url), source="test", environ={}), out)
         body = request_bytes("POST", CHAT, r0()).partition(b"\r\n\r\n")[2]
         server = Server(body, lambda message: OSError() if message.get("more_body") is False else None)
-        await asyncio.wait_for(app(scope(), server.receive, server.send), 5)
+        await asyncio.wait_for(app(scope(), server.receive, server.send), WAIT_S)
         app.access_log.flush()
         assert json.loads(out.getvalue())["outcome"] == "ok"
         await app.fleet.aclose()

@@ -12,6 +12,7 @@ from gateway import server
 from gateway.asgi_relay import RelayProtocol
 from tests.fakes.flights import watched_flights
 from tests.fakes.gateway import config, running_gateway
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import r0, request_bytes
 from tests.fakes.scripted import (
     ScriptedUpstream,
@@ -21,6 +22,7 @@ from tests.fakes.scripted import (
     end,
     eventually,
     fin,
+    flood,
     head,
     json_answer,
     raw,
@@ -87,7 +89,7 @@ async def test_a_client_that_does_not_read_costs_its_buffer_and_one_read(form: s
     ):
         await client.send(request_bytes("POST", path, body))
         request = await u.arrived()
-        await asyncio.wait_for(request.held_back.wait(), 5)
+        await asyncio.wait_for(request.held_back.wait(), WAIT_S)
         for _ in range(20):  # turns of the loop in which something that flows on would be seen
             await asyncio.sleep(0)
         assert BUFFER_BYTES < waiting.bytes[0] <= BUFFER_BYTES + READ_BYTES + 1024
@@ -110,16 +112,16 @@ async def test_ten_of_them_cost_ten_times_that(waiting: Waiting) -> None:
 
 async def test_a_client_that_reads_again_gets_everything(waiting: Waiting) -> None:
     async with (
-        ScriptedUpstream(passed_on(192)) as u,
+        ScriptedUpstream([head(200, "json"), flood(lambda _: raw(PIECE.encode())), end()]) as u,
         running_gateway(config(u.url, stream={"buffer": "64KiB"})) as gw,
         connect_slow(gw.port) as client,
     ):
         await client.send(request_bytes("POST", "/v1/rerank", {"model": "m"}))
         request = await u.arrived()
-        await asyncio.wait_for(request.held_back.wait(), 5)
+        await asyncio.wait_for(request.held_back.wait(), WAIT_S)
         reply = await client.rest()
         assert reply.whole
-        assert len(reply.body) == 192 * len(PIECE)
+        assert len(reply.body) == request.flooded * len(PIECE)
         await eventually(lambda: waiting.bytes[0] == 0)
 
 
@@ -141,7 +143,7 @@ async def test_a_client_that_left_its_last_answer_unread_is_held_back_from_the_f
         for _ in range(5):  # time in which the second request could be served
             await gw.get("/healthz")
         if len(u.requests) > 1:
-            await asyncio.wait_for(u.last.held_back.wait(), 2)
+            await asyncio.wait_for(u.last.held_back.wait(), WAIT_S)
         assert waiting.bytes[0] <= before + BUFFER_BYTES + 2 * READ_BYTES
 
 
@@ -181,7 +183,7 @@ async def test_a_client_that_reads_nothing_gets_no_keep_alives_either(waiting: W
     ):
         await client.send(request_bytes("POST", CHAT, r0()))
         request = await u.arrived()
-        await asyncio.wait_for(request.held_back.wait(), 5)
+        await asyncio.wait_for(request.held_back.wait(), WAIT_S)
         before = waiting.bytes[0]
         await asyncio.sleep(0.15)  # several periods: the stimulus
         assert waiting.bytes[0] == before

@@ -13,9 +13,11 @@ from adapters import ADAPTERS
 from gateway import discovery
 from gateway.config import Config
 from gateway.discovery import PORTS, discover
+from gateway.engine_detection import MOST_QUESTIONS
 from tests.fakes.gateway import running_gateway
 from tests.fakes.named_engines import ENGINES
 from tests.fakes.named_engines import engine as named_engine
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import r0
 from tests.fakes.scripted import (
     Script,
@@ -42,8 +44,12 @@ def engine(*names: object, **paths: Script) -> ScriptedUpstream:
     return ScriptedUpstream(chat_stream(), plain=plain)
 
 
-async def found_on(monkeypatch: pytest.MonkeyPatch, *ports: int, listen: str = "127.0.0.1:0") -> Config:
+async def found_on(
+    monkeypatch: pytest.MonkeyPatch, *ports: int, listen: str = "127.0.0.1:0", probe_s: float = WAIT_S
+) -> Config:
     monkeypatch.setattr(discovery, "PORTS", ports)
+    monkeypatch.setattr(discovery, "PROBE_S", probe_s)
+    monkeypatch.setattr(discovery, "LOOK_S", MOST_QUESTIONS * probe_s)
     return await discover(listen)
 
 
@@ -167,13 +173,12 @@ async def test_a_model_name_that_no_pool_can_have_stops_nothing(name: Any, monke
 
 
 async def test_a_port_that_never_answers_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "PROBE_S", 0.1)
     async with engine("m") as u, engine("x", v1__models=[pause(60)]) as silent:
         with silent_listener() as deaf:
             began_s = time.monotonic()
-            config = await found_on(monkeypatch, deaf, silent.port, u.port)
+            config = await found_on(monkeypatch, deaf, silent.port, u.port, probe_s=2.0)
             assert endpoints(config) == {"m": [(u.url, "vllm", "m")]}
-            assert time.monotonic() - began_s < 5, "a bound on hanging, not on speed"
+            assert time.monotonic() - began_s < WAIT_S, "a bound on hanging, not on speed"
 
 
 async def test_what_is_found_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.gateway import RunningGateway, config, running_gateway
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import r0
 from tests.fakes.scripted import (
     Script,
@@ -29,7 +30,7 @@ WELL: list[Step] = [head(200, "", length=0), end()]
 
 def health(**changes: object) -> dict[str, Any]:
     """Rules of a pool: probed often, out for long, unless the test says otherwise."""
-    return {"health": {"interval": "20ms", "timeout": "500ms", "eject": "1h", "eject_max": "1h", **changes}}
+    return {"health": {"interval": "20ms", "timeout": "20s", "eject": "1h", "eject_max": "1h", **changes}}
 
 
 async def states(gw: RunningGateway) -> list[str]:
@@ -37,7 +38,7 @@ async def states(gw: RunningGateway) -> list[str]:
 
 
 async def until(gw: RunningGateway, condition: Callable[[list[str]], bool]) -> None:
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + WAIT_S
     while not condition(found := await states(gw)):
         assert time.monotonic() < deadline_s, found
 
@@ -106,7 +107,8 @@ async def test_probes_that_fail_eject_without_a_request(how: str) -> None:
         ScriptedUpstream(chat_stream()) as other,
     ):
         url = f"http://127.0.0.1:{unused_port()}" if how == "refused" else u.url
-        async with running_gateway(config(url, other.url, pool_options=health(timeout="50ms"))) as gw:
+        rules = health(timeout="1s") if how == "slow" else health()
+        async with running_gateway(config(url, other.url, pool_options=rules)) as gw:
             await until(gw, lambda found: found == ["ejected", "healthy"])
             replies = [await gw.post(r0()) for _ in range(3)]
             assert all(reply.done for reply in replies)

@@ -241,18 +241,18 @@ async def test_the_first_of_a_batch_begins_its_only_timer(monkeypatch: pytest.Mo
     monkeypatch.setattr(embedding_batcher.EmbeddingBatcher, "__init__", keep)
     async with (
         ScriptedUpstream(embedded) as u,
-        running_gateway(of_pool(u.url, batch={**LONG, "wait": "300ms"})) as gw,
+        running_gateway(of_pool(u.url, batch={**LONG, "wait": "2s"})) as gw,
         clients(gw, body("a"), body("b")) as (first, second),
     ):
         await gw.settled(lambda m: m.total("weir_endpoint_in_flight") == 2)
         ((waiting,),) = batchers[0]._waiting.values()  # pyright: ignore[reportPrivateUsage]
         assert len(waiting.members) == 2
         assert waiting.timer is not None
-        begun_s = waiting.timer.when() - 0.3
+        begun_s = waiting.timer.when() - 2.0
         assert not u.requests
         assert [(await each.reply()).status for each in (first, second)] == [200, 200]
         assert u.last.json()["input"] == ["a", "b"]
-        assert u.last.arrived_s - begun_s >= 0.28
+        assert u.last.arrived_s - begun_s >= 1.98
         assert waiting.timer is None
         assert not batchers[0]._waiting  # pyright: ignore[reportPrivateUsage]
 
@@ -306,7 +306,7 @@ async def test_after_an_engines_failure_each_is_retried_alone_elsewhere(script: 
     async with (
         ScriptedUpstream(script) as a,
         ScriptedUpstream(embedded) as b,
-        running_gateway(of_pool(a.url, b.url, batch={"inputs": 4, "wait": "1s"})) as gw,
+        running_gateway(of_pool(a.url, b.url, batch={"inputs": 4, "wait": "4s"})) as gw,
     ):
         # The endpoints take turns: four go to one of them, which are a batch, and three to the other, by the timer
         replies = await asked(gw, *[body(text) for text in "abcdefg"])
@@ -401,7 +401,8 @@ async def test_a_client_that_leaves_later_takes_nothing_from_the_others() -> Non
         assert len(u.requests) == 1
 
 
-async def test_when_the_last_client_leaves_the_engine_is_let_go_at_once() -> None:
+async def test_when_the_last_client_leaves_the_engine_is_let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.upstream.native.RELEASE_GRACE_S", 3600.0)
     async with (
         ScriptedUpstream([hang()]) as u,
         running_gateway(of_pool(u.url, batch={**LONG, "inputs": 2})) as gw,
@@ -412,9 +413,7 @@ async def test_when_the_last_client_leaves_the_engine_is_let_go_at_once() -> Non
         await gw.outcome("cancelled", 1)
         assert not request.left.is_set()
         second.reset()
-        left_s = asyncio.get_running_loop().time()
         await eventually(request.left.is_set)
-        assert asyncio.get_running_loop().time() - left_s < 0.1
         await gw.outcome("cancelled", 2)
         scrape = await gw.at_rest()
         assert scrape.total("weir_endpoint_attempts_total", outcome="cancelled") == 2

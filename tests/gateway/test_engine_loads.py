@@ -129,7 +129,7 @@ async def test_the_load_is_asked_for_again_and_again() -> None:
 async def test_a_failure_is_told_once_and_leaves_the_last_sample(
     failure: list[Step], cause: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    metrics, timeout = vllm_metrics(3), "300ms" if failure == [hang()] else "20s"
+    metrics, timeout = vllm_metrics(3), "500ms" if failure == [hang()] else "20s"
     async with scripted("vllm", metrics=metrics) as u, probing(u.url, "vllm", within=timeout) as endpoint:
         await eventually(lambda: endpoint.recognised and endpoint.load.load.running == 3)
         metrics[:] = failure

@@ -81,7 +81,7 @@ async def test_the_next_attempt_and_its_reason_are_counted(failing: Script, reas
     ],
 )
 async def test_a_timer_before_the_first_output_is_a_reason_too(timer: str, script: Script, reason: str) -> None:
-    options = {"timeouts": {timer: "60ms"}, "health": PATIENT}
+    options = {"timeouts": {timer: "2s"}, "health": PATIENT}
     async with (
         ScriptedUpstream(script) as a,
         ScriptedUpstream(chat_stream()) as b,
@@ -96,7 +96,7 @@ async def test_a_connection_that_is_refused_or_never_made_is_a_reason_too() -> N
     for reason, port in (("connect", unused_port()), ("connect_timeout", None)):
         with silent_listener() as silent:
             async with ScriptedUpstream(chat_stream()) as b:
-                options = {"timeouts": {"connect": "60ms"}, "health": PATIENT}
+                options = {"timeouts": {"connect": "2s"}, "health": PATIENT}
                 endpoints = named(a=f"http://127.0.0.1:{port or silent}", b=b.url)
                 async with running_gateway(config(*endpoints, pool_options=options)) as gw:
                     await served_by_b(gw)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.flights import watched_flights
 from tests.fakes.gateway import RunningGateway, config, running_gateway
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import RawConnection, r0, request_bytes
 from tests.fakes.scripted import (
     Script,
@@ -16,6 +17,7 @@ from tests.fakes.scripted import (
     chat_stream,
     completion,
     eventually,
+    flood,
     hang,
     head,
     json_answer,
@@ -42,13 +44,15 @@ ENDINGS: dict[str, tuple[Script, str, str | None, int]] = {
     "no first token": ([head(200, "sse"), hang()], "timeout", "first_token_timeout", 504),
     "a stall": ([head(200, "sse"), tok("a"), hang()], "timeout", "stall_timeout", 200),
 }
+WAITED_OUT = {"no first token": {"first_token": "60ms"}, "a stall": {"stall": "60ms"}}
+"""Timeouts of the endings that come by one."""
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_a_stream_is_closed_once(ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     flights = watched_flights(monkeypatch)
     script, outcome, error_type, status = ENDINGS[ending]
-    options = {"timeouts": {"first_token": "60ms", "stall": "60ms"}}
+    options = {"timeouts": WAITED_OUT.get(ending, {})}
     async with ScriptedUpstream(script) as u, running_gateway(config(u.url, pool_options=options)) as gw:
         reply = await gw.post(r0())
         record = await flights.ended()
@@ -194,7 +198,7 @@ async def test_a_client_that_leaves_is_closed_as_cancelled(phase: str, monkeypat
         assert metrics.total("weir_requests_total", outcome="cancelled") == 1
         assert metrics.total("weir_endpoint_time_to_first_token_seconds_count") == 0
         if attempts:
-            await asyncio.wait_for(u.last.left.wait(), 2)
+            await asyncio.wait_for(u.last.left.wait(), WAIT_S)
 
 
 async def test_a_client_that_leaves_while_we_connect_is_closed_as_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,20 +239,21 @@ async def test_a_client_that_leaves_between_two_attempts_is_closed_as_cancelled(
 
 async def test_a_client_that_reads_nothing_and_leaves_is_closed_as_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     flights = watched_flights(monkeypatch)
-    script = [head(200, "sse"), *[tok("x" * 65_536)] * 400, hang()]
+    script = [head(200, "sse"), flood(lambda _: tok("x" * 65_536)), hang()]
     async with ScriptedUpstream(script) as u, running_gateway(config(u.url)) as gw:
         async with connect_slow(gw.port) as client:
             await client.send(request_bytes("POST", CHAT, r0()))
             request = await u.arrived()
-            await asyncio.wait_for(request.held_back.wait(), 5)
+            await asyncio.wait_for(request.held_back.wait(), WAIT_S)
             client.reset()
             record = await flights.ended()
         assert record.outcome == "cancelled"
         assert record.client_write_wait_s > 0
-        await asyncio.wait_for(u.last.left.wait(), 2)
+        await asyncio.wait_for(u.last.left.wait(), WAIT_S)
 
 
 async def test_a_server_that_goes_down_closes_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.server.FAREWELL_S", WAIT_S)
     flights = watched_flights(monkeypatch)
     async with ScriptedUpstream([head(200, "sse"), tok("a"), hang()]) as u:
         async with running_gateway(config(u.url, shutdown={"drain": 0})) as gw:

@@ -103,7 +103,7 @@ async def test_after_a_comment_and_before_output_another_endpoint_may_still_answ
 async def test_a_comment_stops_no_timer() -> None:
     async with (
         ScriptedUpstream([head(200, "sse"), hang()]) as u,
-        running_gateway(config(u.url, stream=SOON, pool_options={"timeouts": {"first_token": "150ms"}})) as gw,
+        running_gateway(config(u.url, stream=SOON, pool_options={"timeouts": {"first_token": "1s"}})) as gw,
     ):
         reply = await gw.post(r0())
         assert reply.status == 200
@@ -147,10 +147,10 @@ async def test_silence_between_tokens_is_filled_too() -> None:
 
 
 async def test_a_stream_that_speaks_gets_none() -> None:
-    tokens = [step for _ in range(12) for step in (tok("a"), pause(0.02))]
+    tokens = [step for _ in range(12) for step in (tok("a"), pause(0.2))]
     async with (
         ScriptedUpstream([head(200, "sse"), *tokens, fin("stop"), done(), end()]) as u,
-        running_gateway(config(u.url, stream={"keepalive": "100ms"})) as gw,
+        running_gateway(config(u.url, stream={"keepalive": "2s"})) as gw,
     ):
         reply = await gw.post(r0())
         assert reply.done

@@ -60,7 +60,7 @@ class Dripping:
 @asynccontextmanager
 async def probing(*urls: str, engine: str = "vllm", **health: Any) -> AsyncGenerator[list[Endpoint]]:
     """Probes a pool of these endpoints, and another that is well, so that none is the last."""
-    rules = {"interval": "10ms", "timeout": "50ms", "failures": 2, "eject": "1ms", **health}
+    rules = {"interval": "10ms", "timeout": "20s", "failures": 2, "eject": "1ms", **health}
     async with ScriptedUpstream(chat_stream()) as well:
         endpoints = [{"url": url, "engine": engine} for url in (*urls, well.url)]
         fleet = Fleet(Config.model_validate({"pools": {"m": {"endpoints": endpoints, "health": rules}}}))
@@ -75,7 +75,7 @@ async def probing(*urls: str, engine: str = "vllm", **health: Any) -> AsyncGener
 
 async def test_a_head_that_drips_in_is_a_probe_that_failed() -> None:
     engine = Dripping(b"HTTP/1.1 200 OK\r\nx: ")
-    async with engine.running(), probing(engine.url) as (endpoint, _):
+    async with engine.running(), probing(engine.url, timeout="50ms") as (endpoint, _):
         await eventually(lambda: not endpoint.healthy)
         assert "within 0.05 s" in endpoint.health.reason
         await eventually(lambda: engine.asked > 3)
@@ -83,14 +83,14 @@ async def test_a_head_that_drips_in_is_a_probe_that_failed() -> None:
 
 async def test_a_body_that_never_ends_holds_no_probe() -> None:
     engine = Dripping(HEAD)
-    async with engine.running(), probing(engine.url) as (endpoint, _):
+    async with engine.running(), probing(engine.url, timeout="1s") as (endpoint, _):
         await eventually(lambda: engine.asked > 3)
         assert endpoint.healthy
 
 
 async def test_an_engine_that_tells_its_name_drop_by_drop_is_probed_all_the_same() -> None:
     engine = Dripping(HEAD)
-    async with engine.running(), probing(engine.url, engine="auto", timeout="20ms") as (endpoint, _):
+    async with engine.running(), probing(engine.url, engine="auto", timeout="1s") as (endpoint, _):
         await eventually(lambda: engine.asked > 5)
         assert endpoint.healthy
         assert not endpoint.recognised

@@ -16,13 +16,13 @@ import pytest
 from gateway.config.file import parse
 from gateway.server import RunningServer, start
 from tests.fakes.gateway import config
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import connect, r0, request_bytes
-from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually, hang, head, tok, unused_port
+from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually, flood, hang, head, tok, unused_port
 from tests.fakes.slow_client import connect_slow
 from tests.fakes.weir_process import weir
 
 CHAT = "/v1/chat/completions"
-BOUND_S = 5.0  # on hanging, not on speed: every drain here is a minute or none
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def test_a_server_that_does_nothing_stops_without_waiting() -> None:
     async with ScriptedUpstream(chat_stream()) as u, serving(u.url) as server, connect(server.port) as idle:
         await idle.send(request_bytes("POST", CHAT, r0()))
         assert (await idle.reply()).done
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(WAIT_S):
             await server.stop()
             await server.wait()
 
@@ -56,7 +56,10 @@ async def test_the_date_stays_right_and_stopping_does_not_wait_for_the_clock() -
 
 
 @pytest.mark.parametrize("drain", [0, "50ms"])
-async def test_requests_that_outlast_the_drain_are_told_and_ended(drain: str | int) -> None:
+async def test_requests_that_outlast_the_drain_are_told_and_ended(
+    drain: str | int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.server.FAREWELL_S", WAIT_S)
     async with (
         ScriptedUpstream([head(200, "sse"), tok("a"), hang()]) as u,
         serving(u.url, drain) as server,
@@ -70,7 +73,7 @@ async def test_requests_that_outlast_the_drain_are_told_and_ended(drain: str | i
         await u.arrived(2)
         await half.send(request_bytes("POST", CHAT, r0())[:-3])
         await eventually(lambda: server.app.openai._flights.in_flight == 3)  # pyright: ignore[reportPrivateUsage]
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(WAIT_S):
             await server.stop()
             reply = await stream.reply()
             assert reply.stream_error is not None
@@ -81,16 +84,17 @@ async def test_requests_that_outlast_the_drain_are_told_and_ended(drain: str | i
 
 
 async def test_a_client_that_reads_nothing_holds_no_stop() -> None:
-    script = [head(200, "sse"), *[tok("x" * 65_536)] * 400, hang()]
+    script = [head(200, "sse"), flood(lambda _: tok("x" * 65_536)), hang()]
     async with ScriptedUpstream(script) as u, serving(u.url, 0) as server, connect_slow(server.port) as client:
         await client.send(request_bytes("POST", CHAT, r0()))
         request = await u.arrived()
-        await asyncio.wait_for(request.held_back.wait(), BOUND_S)
-        async with asyncio.timeout(BOUND_S):
+        await asyncio.wait_for(request.held_back.wait(), WAIT_S)
+        async with asyncio.timeout(WAIT_S):
             await server.stop()
 
 
-async def test_a_drain_can_be_ended() -> None:
+async def test_a_drain_can_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.server.FAREWELL_S", WAIT_S)
     async with (
         ScriptedUpstream([head(200, "sse"), tok("a"), hang()]) as u,
         serving(u.url) as server,
@@ -101,7 +105,7 @@ async def test_a_drain_can_be_ended() -> None:
         stopping = asyncio.create_task(server.stop())
         await eventually(lambda: server._servers[0].should_exit)  # pyright: ignore[reportPrivateUsage]
         server.hurry()
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(WAIT_S):
             await stopping
             assert (await client.reply()).stream_error is not None
 
@@ -160,7 +164,7 @@ async def test_a_connection_accepted_at_the_last_moment_is_closed_too() -> None:
             await loop.connect_accepted_socket(
                 lambda: protocol(config=uvicorn.config, server_state=uvicorn.server_state, app_state={}), ours
             )
-            async with asyncio.timeout(BOUND_S):
+            async with asyncio.timeout(WAIT_S):
                 assert await loop.sock_recv(theirs, 1) == b""
         server.hurry()
         await stopping

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.flights import watched_flights
 from tests.fakes.gateway import config, running_gateway
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import r0, request_bytes
 from tests.fakes.scripted import (
     ScriptedUpstream,
@@ -17,6 +18,7 @@ from tests.fakes.scripted import (
     done,
     end,
     fin,
+    flood,
     hang,
     head,
     json_answer,
@@ -61,7 +63,7 @@ async def test_a_client_that_leaves_frees_the_engine(transport: str, monkeypatch
         await client.send(request_bytes("POST", CHAT, r0()))
         await client.read_until(b'"content":"a"')
         client.close()
-        await asyncio.wait_for(u.last.left.wait(), 2)
+        await asyncio.wait_for(u.last.left.wait(), WAIT_S)
         assert (await flights.ended()).outcome == "cancelled"
 
 
@@ -85,7 +87,7 @@ async def test_what_fails_is_tried_elsewhere_or_told(transport: str) -> None:
 @transports
 async def test_a_client_that_does_not_read_holds_the_engine_back_and_loses_nothing(transport: str) -> None:
     piece = "x" * 65_536
-    script = [head(200, "sse"), role(), *[tok(piece)] * 192, fin("stop"), done(), end()]
+    script = [head(200, "sse"), role(), flood(lambda _: tok(piece)), fin("stop"), done(), end()]
     async with (
         ScriptedUpstream(script) as u,
         running_gateway(config(*by(transport, u.url), stream={"buffer": "64KiB"})) as gw,
@@ -93,9 +95,9 @@ async def test_a_client_that_does_not_read_holds_the_engine_back_and_loses_nothi
     ):
         await client.send(request_bytes("POST", CHAT, r0()))
         request = await u.arrived()
-        await asyncio.wait_for(request.held_back.wait(), 5)
+        await asyncio.wait_for(request.held_back.wait(), WAIT_S)
         reply = await client.rest()
-        assert reply.content() == piece * 192
+        assert reply.content() == piece * request.flooded
         assert reply.done
 
 

@@ -271,7 +271,7 @@ class TestCompletions:
         assert all(choice.text for choice in answer.choices)
 
     async def test_token_ids_are_a_prompt(self, client: openai.AsyncOpenAI, engine_urls: tuple[str, ...]) -> None:
-        async with httpx2.AsyncClient(base_url=engine_urls[0]) as engine:
+        async with httpx2.AsyncClient(base_url=engine_urls[0], timeout=50) as engine:
             ids = (await engine.post("/tokenize", json={"content": "Once upon a", "prompt": "Once upon a"})).json()[
                 "tokens"
             ]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.raw_client import WAIT_S, RawConnection, Reply, connect, request_bytes
+from tests.fakes.patience import WAIT_S
+from tests.fakes.raw_client import RawConnection, Reply, connect, request_bytes
 from tests.fakes.scripted import unused_port
 
 CONF = Path(__file__).resolve().parents[2] / "nginx" / "weir.conf"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.gateway import config, running_gateway
-from tests.fakes.raw_client import WAIT_S, Reply, r0, request_bytes
+from tests.fakes.patience import WAIT_S
+from tests.fakes.raw_client import Reply, r0, request_bytes
 from tests.fakes.scripted import (
     Script,
     ScriptedUpstream,
@@ -31,8 +32,6 @@ from tests.nginx.real_nginx import needs_nginx, running_nginx
 pytestmark = needs_nginx
 
 TOKENS = 20
-LEAVE_S = 2.0
-"""Bound for what must happen within 100 ms; the room is for a busy machine."""
 
 
 def gated(count: int) -> tuple[Script, list[asyncio.Event]]:
@@ -171,7 +170,7 @@ async def test_a_client_that_leaves_is_felt_by_the_engine(phase: str, how: str, 
             connection.close()
         else:
             connection.reset()
-        await asyncio.wait_for(request.left.wait(), LEAVE_S)
+        await asyncio.wait_for(request.left.wait(), WAIT_S)
         assert not request.finished.is_set()
         await gw.outcome("cancelled")
         await gw.at_rest()

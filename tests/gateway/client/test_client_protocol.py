@@ -8,6 +8,7 @@ import pytest
 
 from gateway.asgi_relay import DirectLink
 from tests.fakes.gateway import config, running_gateway
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import r0, request_bytes
 from tests.fakes.scripted import (
     Script,
@@ -143,7 +144,7 @@ async def test_a_client_that_leaves_after_a_large_body_of_its_own_read_frees_the
         sent = await u.arrived()
         assert len(sent.body) > 300_000
         client.close() if leave == "close" else client.reset()
-        await asyncio.wait_for(sent.left.wait(), 5)
+        await asyncio.wait_for(sent.left.wait(), WAIT_S)
         await gw.at_rest()
 
 
@@ -163,7 +164,7 @@ async def test_a_client_that_takes_nothing_is_let_go(
     ):
         await client.send(request_bytes("POST", CHAT, r0(), headers))
         request = await u.arrived()
-        await asyncio.wait_for(request.left.wait(), 5)
+        await asyncio.wait_for(request.left.wait(), WAIT_S)
         await eventually(lambda: connections.open == 0)
         (line,) = await gw.logs.access(1)
         assert line["outcome"] in ("timeout", "cancelled", "upstream_error")

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 import gateway
 from tests.fakes.gateway import RunningGateway, config, running_gateway
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import r0, request_bytes
 from tests.fakes.scripted import (
     Script,
@@ -97,7 +98,7 @@ def leaves(body: object, marker: bytes, path: str = CHAT) -> Ask:
             await u.arrived(before + 1)
             await client.read_until(marker)
             client.reset()
-            await asyncio.wait_for(u.last.left.wait(), 5)
+            await asyncio.wait_for(u.last.left.wait(), WAIT_S)
 
     return ask
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import httpx2
 
+from tests.fakes.patience import WAIT_S
+
 MARK = "WEIR_TEST_MARK"
 WITHIN_S = 60.0
 MODULE = ("-m", "gateway", "demo")
@@ -49,7 +51,7 @@ class DemoRun:
 
     async def engines(self, origin: str) -> list[str]:
         """Returns the engines' URLs."""
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=WAIT_S) as client:
             return [entry["url"] for entry in (await client.get(f"{origin}/weir/endpoints")).json()]
 
     def processes(self) -> set[int]:
@@ -64,7 +66,7 @@ class DemoRun:
                 continue
         return found
 
-    async def everything_is_gone(self, within_s: float = 10.0) -> None:
+    async def everything_is_gone(self, within_s: float = WAIT_S) -> None:
         async with asyncio.timeout(within_s):
             while self.processes():  # noqa: ASYNC110 - the state of other processes has no event to wait for
                 await asyncio.sleep(0.02)

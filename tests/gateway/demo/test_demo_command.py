@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.fakes.patience import WAIT_S
 from tests.gateway.demo.demo_run import DemoRun, demo
 
 SERVING = r"over 2 engines: (http://127\.0\.0\.1:\d+)/v1"
@@ -54,7 +55,7 @@ async def serving(run: DemoRun) -> str:
 
 
 async def refuses(url: str) -> bool:
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=WAIT_S) as client:
         try:
             await client.get(f"{url}/health")
         except httpx2.NetworkError:  # refused, or reset: a process that has ended still gives up its sockets

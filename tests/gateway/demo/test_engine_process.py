@@ -13,6 +13,7 @@ from gateway.demo import engine_kind, engines
 from gateway.demo.engine_kind import EngineKind
 from gateway.demo.engine_process import EngineFailed, EngineProcess, address_in, tail
 from gateway.demo.readiness import until_healthy
+from tests.fakes.patience import WAIT_S
 
 SIMULATED = "gateway.demo.simulated_engine"
 WAITS_FOR_INPUT = "code"  # a module that serves nothing and does not end
@@ -40,7 +41,7 @@ def test_the_end_of_a_log_leaves_blank_lines_out() -> None:
 async def test_an_engine_is_ready_when_it_is_healthy_and_gone_when_it_is_stopped(tmp_path: Path) -> None:
     with EngineProcess("one", SIMULATED, ("--port", "0"), tmp_path / "log") as engine:
         url = await until_healthy(engine, 30.0)
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=WAIT_S) as client:
             assert (await client.get(f"{url}/v1/models")).json()["data"][0]["id"] == "simulated"
     assert engine.exit_status == 0
 

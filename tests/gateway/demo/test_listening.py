@@ -13,6 +13,7 @@ import pytest
 from gateway import server
 from gateway.demo import engine_kind
 from gateway.demo.listening import CannotListen, configuration, listen
+from tests.fakes.patience import WAIT_S
 
 CONFIG = configuration(engine_kind.simulated(), ["http://127.0.0.1:9001", "http://127.0.0.1:9002"])
 
@@ -27,7 +28,7 @@ async def test_any_free_port_is_taken_without_a_word() -> None:
     said: list[str] = []
     running = await listen(CONFIG, 0, io.BytesIO(), said.append)
     try:
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=WAIT_S) as client:
             assert (await client.get(f"http://127.0.0.1:{running.port}/healthz")).status_code == 200
     finally:
         await running.stop()

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.discovery import PORTS
 from tests.fakes.gateway import config
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import connect, r0, request_bytes
 from tests.fakes.scripted import (
     ScriptedUpstream,
@@ -40,7 +41,7 @@ def written(folder: Path, text: str) -> str:
 
 async def refused(port: int) -> None:
     """Waits until nobody listens there."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -98,7 +99,7 @@ async def test_streams_that_outlast_the_drain_end_with_an_error_event(tmp_path: 
                 assert reply.stream_error is not None
                 assert reply.stream_error["code"] == "shutting_down"
                 assert not reply.done
-            await asyncio.wait_for(u.last.left.wait(), 5)
+            await asyncio.wait_for(u.last.left.wait(), WAIT_S)
             await ended_well(process)
 
 

@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 
 from gateway.simulator.closing_protocol import ClosingProtocol
 from gateway.simulator.server import Settings, SimulatedEngine
+from tests.fakes.patience import WAIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Served:
         return await self.metric(name) == value
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]], within_s: float = 10.0) -> None:
+async def eventually(holds: Callable[[], Awaitable[bool]], within_s: float = WAIT_S) -> None:
     """Polls until a condition holds; fails after ``within_s``."""
     async with asyncio.timeout(within_s):
         while not await holds():  # noqa: ASYNC110 - the condition is another process's or connection's state
@@ -71,7 +72,7 @@ async def serve(settings: Settings) -> AsyncGenerator[Served]:
     url = f"http://127.0.0.1:{port}"
     try:
         # No certificates are loaded, which takes ten times as long as all else here: the engine speaks plain HTTP.
-        async with httpx2.AsyncClient(base_url=url, timeout=20, verify=False) as http:
+        async with httpx2.AsyncClient(base_url=url, timeout=WAIT_S, verify=False) as http:
             yield Served(app, url, port, http)
     finally:
         app.abort_all()

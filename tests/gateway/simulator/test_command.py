@@ -18,6 +18,7 @@ import pytest
 
 from gateway.simulator.command import add_arguments, run, settings_from
 from gateway.simulator.server import Settings
+from tests.fakes.patience import WAIT_S
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "simulated-engine.md"
 PROGRAM = (
@@ -110,7 +111,7 @@ async def test_a_signal_ends_its_streams_in_order_and_the_process_cleanly(number
             json.dumps({"messages": [{"role": "user", "content": "Hi"}], "stream": True}).encode(),
             {"content-type": "application/json"},
         )
-        with await asyncio.to_thread(urllib.request.urlopen, request, timeout=20) as response:
+        with await asyncio.to_thread(urllib.request.urlopen, request, timeout=WAIT_S) as response:
             first = await asyncio.to_thread(response.readline)
             child.send_signal(number)
             rest = await asyncio.to_thread(response.read)

@@ -14,6 +14,7 @@ from gateway.engine_detection import Questioner, recognise
 from gateway.simulator.batching import Pace
 from gateway.simulator.dialects import DIALECTS
 from gateway.simulator.server import Settings
+from tests.fakes.patience import WAIT_S
 from tests.gateway.simulator.dialect_calls import ENDLESS, SKY, TOOLS, WEATHER, chunks_of, settings
 from tests.gateway.simulator.served import serve
 
@@ -169,9 +170,9 @@ async def test_it_says_of_itself_what_the_engine_says(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", ALL)
 async def test_the_gateway_recognises_it(dialect: str) -> None:
-    async with serve(settings(dialect)) as engine, httpx2.AsyncClient() as client:
+    async with serve(settings(dialect)) as engine, httpx2.AsyncClient(timeout=WAIT_S) as client:
         url = engine.url
-        found = await recognise(Questioner(client, lambda path: (url + path, ()), 5))
+        found = await recognise(Questioner(client, lambda path: (url + path, ()), WAIT_S))
         assert found is not None
         assert found.engine == dialect
 

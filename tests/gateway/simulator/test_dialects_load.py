@@ -11,6 +11,7 @@ from adapters.engine_load import load_sources
 from gateway.simulator.dialects import DIALECTS
 from gateway.simulator.server import Settings
 from tests.fakes.gateway import config, running_gateway
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import r0, request_bytes
 from tests.gateway.simulator.dialect_calls import ENDLESS, settings
 from tests.gateway.simulator.served import serve
@@ -35,7 +36,7 @@ async def test_an_open_stream_runs_and_the_next_one_waits(dialect: str) -> None:
     ):
 
         async def until(running: int, waiting: int) -> dict[str, Any]:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_S):
                 while True:
                     found: dict[str, Any] = (await gw.get("/weir/endpoints")).json()[0]
                     if (found["running"], found["waiting"]) == (running, waiting):

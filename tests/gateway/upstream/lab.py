@@ -11,6 +11,7 @@ from typing import Any
 from gateway.upstream.contract import Exchange, ResponseHead, TransportError, Upstream, WireRequest
 from gateway.upstream.native import NativeUpstream
 from gateway.upstream.via_httpx2 import Httpx2Upstream
+from tests.fakes.patience import WAIT_S
 from tests.gateway.upstream.raw_peer import PeerConnection, RawPeer, RawRequest, eventually
 
 REQUEST = WireRequest("POST", "/v1/chat/completions", ((b"content-type", b"application/json"),), b'{"model":"m"}')
@@ -141,7 +142,7 @@ class Lab:
         self._upstreams.append(self.upstream)
 
     async def start(
-        self, request: WireRequest = REQUEST, *, attempt: Attempt | None = None, connect_timeout_s: float = 5.0
+        self, request: WireRequest = REQUEST, *, attempt: Attempt | None = None, connect_timeout_s: float = WAIT_S
     ) -> Attempt:
         attempt = attempt or Attempt()
         self.attempts.append(attempt)

@@ -10,15 +10,16 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-PATIENCE_S = 5.0
+from tests.fakes.patience import WAIT_S
+
 # How long a socket must stay full before the reader counts as stopped.
 STANDSTILL_S = 0.2
 _BUFFER_BYTES = 65536
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    """Polls until the condition holds; fails after ``PATIENCE_S``."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    """Polls until the condition holds; fails after ``WAIT_S``."""
+    deadline_s = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline_s, "the awaited state never came"
         await asyncio.sleep(0.001)
@@ -37,7 +38,7 @@ class RawRequest:
 
 
 class PeerConnection:
-    """The peer's end of one connection. Each method gives up after ``PATIENCE_S``."""
+    """The peer's end of one connection. Each method gives up after ``WAIT_S``."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -69,7 +70,7 @@ class PeerConnection:
 
     async def receive(self, at_most_bytes: int = _BUFFER_BYTES) -> bytes:
         """Returns what came, b"" when the other side closed or reset."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_S):
             try:
                 return await self._loop.sock_recv(self._sock, at_most_bytes)
             except ConnectionError:
@@ -81,7 +82,7 @@ class PeerConnection:
             pass
 
     async def send(self, data: bytes) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_S):
             await self._loop.sock_sendall(self._sock, data)
 
     async def send_byte_by_byte(self, data: bytes) -> None:
@@ -135,7 +136,7 @@ class RawPeer:
         return len(self._connections)
 
     async def accept(self) -> PeerConnection:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_S):
             sock, _ = await asyncio.get_running_loop().sock_accept(self._sock)
         connection = PeerConnection(sock)
         self._connections.append(connection)

@@ -14,6 +14,7 @@ import pytest
 import gateway.upstream.native
 import gateway.upstream.via_httpx2
 from gateway.upstream.contract import TransportError, WireRequest
+from tests.fakes.patience import WAIT_S
 from tests.gateway.upstream.lab import OK, REQUEST, Attempt, Lab
 from tests.gateway.upstream.raw_peer import PeerConnection, RawPeer, eventually
 
@@ -644,10 +645,10 @@ async def test_connecting_that_takes_too_long_is_a_connect_timeout(lab: Lab) -> 
 
 
 async def test_the_connect_timeout_ends_with_connecting(lab: Lab) -> None:
-    attempt = await lab.start(connect_timeout_s=0.05)
+    attempt = await lab.start(connect_timeout_s=1.0)
     connection = await lab.peer.accept()
     await connection.read_request()
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(1.1)
     assert not attempt.over
     await connection.send(OK)
     await attempt.until_ended()
@@ -659,7 +660,7 @@ async def test_cancelling_while_connecting_leaves_nothing_open(lab: Lab) -> None
     lab.connect_to(peer.port)
     before = _open_sockets()
     attempt = Attempt()
-    sending = asyncio.ensure_future(lab.upstream.send(REQUEST, attempt, connect_timeout_s=5.0))
+    sending = asyncio.ensure_future(lab.upstream.send(REQUEST, attempt, connect_timeout_s=WAIT_S))
     await eventually(lambda: _open_sockets() > before)
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -673,7 +674,7 @@ async def test_cancelling_while_connecting_leaves_nothing_open(lab: Lab) -> None
 @pytest.mark.parametrize("spins", range(12))
 async def test_cancelling_at_any_step_of_send_leaves_nothing_open(lab: Lab, spins: int) -> None:
     attempt = Attempt()
-    sending = asyncio.ensure_future(lab.upstream.send(REQUEST, attempt, connect_timeout_s=5.0))
+    sending = asyncio.ensure_future(lab.upstream.send(REQUEST, attempt, connect_timeout_s=WAIT_S))
     for _ in range(spins):
         await asyncio.sleep(0)
     if not sending.cancel():
@@ -746,8 +747,9 @@ async def test_an_abort_after_the_end_does_not_touch_the_connection(lab: Lab) ->
 @pytest.mark.parametrize("name", ["before the head", "in the head", "in the body", "in a length body"])
 @pytest.mark.parametrize("paused", [False, True], ids=["reading", "paused"])
 async def test_a_released_exchange_gives_its_connection_back_when_the_body_ends(
-    lab: Lab, name: str, paused: bool
+    lab: Lab, name: str, paused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _set_grace(monkeypatch, WAIT_S)
     start = PREFIXES[name]
     whole = (
         ANSWERS["content-length"][0]
@@ -798,7 +800,7 @@ async def test_a_released_exchange_may_still_be_aborted(lab: Lab, monkeypatch: p
 async def test_the_connection_of_a_released_exchange_outlives_the_grace_in_other_hands(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _set_grace(monkeypatch, 0.2)
+    _set_grace(monkeypatch, 1.0)
     attempt, connection, _ = await lab.arrive()
     await connection.send(CHUNKED_HEAD)
     await eventually(lambda: attempt.head is not None)
@@ -807,7 +809,7 @@ async def test_the_connection_of_a_released_exchange_outlives_the_grace_in_other
     await eventually(lambda: lab.upstream.idle_connections == 1)
     second = await lab.start()
     await connection.read_request()
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1.1)
     await connection.send(OK)
     await second.until_ended()
 
@@ -850,7 +852,9 @@ async def test_two_hundred_rounds_of_churn_leave_room_for_normal_requests(lab: L
 async def test_churn_of_sends_cancelled_half_way_leaves_nothing_open(lab: Lab) -> None:  # RW-22
     lab.peer.serve(_streams)
     for number in range(100):
-        sends = [asyncio.ensure_future(lab.upstream.send(REQUEST, Attempt(), connect_timeout_s=5.0)) for _ in range(4)]
+        sends = [
+            asyncio.ensure_future(lab.upstream.send(REQUEST, Attempt(), connect_timeout_s=WAIT_S)) for _ in range(4)
+        ]
         for _ in range(number % 9):
             await asyncio.sleep(0)
         for send in sends:
@@ -989,7 +993,7 @@ async def test_a_handshake_that_never_ends_is_a_connect_timeout(lab: Lab) -> Non
 
 async def test_cancelling_in_the_handshake_leaves_nothing_open(lab: Lab) -> None:
     lab.connect_to(lab.peer.port, tls=ssl.create_default_context())
-    sending = asyncio.ensure_future(lab.upstream.send(REQUEST, Attempt(), connect_timeout_s=5.0))
+    sending = asyncio.ensure_future(lab.upstream.send(REQUEST, Attempt(), connect_timeout_s=WAIT_S))
     connection = await lab.peer.accept()
     assert await connection.receive()
     sending.cancel()

@@ -17,6 +17,7 @@ from h2.events import DataReceived, Event, RequestReceived, StreamEnded
 
 from gateway.upstream.contract import WireRequest
 from gateway.upstream.via_httpx2 import Httpx2Upstream
+from tests.fakes.patience import WAIT_S
 from tests.gateway.upstream.lab import REQUEST, Attempt
 from tests.gateway.upstream.raw_peer import eventually
 
@@ -91,7 +92,7 @@ async def upstream(engine: Http2Engine, tls: Tls) -> AsyncGenerator[Httpx2Upstre
 async def _start(upstream: Httpx2Upstream, path: str, body: bytes = REQUEST.body) -> Attempt:
     attempt = Attempt()
     request = WireRequest("POST", path, REQUEST.headers, body)
-    attempt.sent(await upstream.send(request, attempt, connect_timeout_s=5.0))
+    attempt.sent(await upstream.send(request, attempt, connect_timeout_s=WAIT_S))
     return attempt
 
 

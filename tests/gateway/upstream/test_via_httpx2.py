@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from gateway.upstream.contract import TransportError, WireRequest
 from gateway.upstream.via_httpx2 import Httpx2Upstream
+from tests.fakes.patience import WAIT_S
 from tests.gateway.upstream.lab import OK, REQUEST, Attempt
 from tests.gateway.upstream.raw_peer import PeerConnection, RawPeer, eventually
 
@@ -27,7 +28,7 @@ async def proxy() -> AsyncGenerator[RawPeer]:
 
 async def _start(upstream: Httpx2Upstream) -> Attempt:
     attempt = Attempt()
-    attempt.sent(await upstream.send(REQUEST, attempt, connect_timeout_s=5.0))
+    attempt.sent(await upstream.send(REQUEST, attempt, connect_timeout_s=WAIT_S))
     return attempt
 
 
