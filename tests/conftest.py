@@ -17,7 +17,7 @@ from gateway.demo.readiness import until_healthy
 from tests.live import real_engine
 from tests.live.real_engine import RealEngines
 
-DEADLINE_S = 60.0 * real_engine.PATIENCE
+DEADLINE_S = 150.0 * real_engine.PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +25,12 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_state_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where ``weir serve`` keeps its flight records by itself."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
 
 
 @pytest.fixture(scope="session")

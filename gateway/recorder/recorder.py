@@ -13,7 +13,7 @@ from typing import Final
 
 from ..attribution.phases import wall_s
 from ..flight import FlightRecord
-from .store import FlightStore, Row, StoreError, row
+from .store import FlightStore, OtherVersion, StoreError
 
 log = logging.getLogger("weir.recorder")
 
@@ -21,9 +21,8 @@ RING: Final = 1000
 # Waiting to be written; more come only if the disk does not keep up.
 MOST_WAITING: Final = 20_000
 WRITE_EVERY_S: Final = 0.25
-# The thread lets the event loop have its turn after so many records.
-SLICE: Final = 16
-BATCH: Final = 500
+# Written together. Making them ready holds the interpreter for about 0.2 ms.
+BATCH: Final = 64
 RELIEVE_EVERY: Final = 20  # writes
 
 
@@ -52,7 +51,7 @@ class Recorder:
         if self._path is None:
             return
         try:
-            store = FlightStore.writing(self._path)
+            store = _opened(self._path)
         except StoreError as error:
             log.warning("%s; until then records are kept in memory only", error)
             self._path = None
@@ -123,9 +122,9 @@ class Recorder:
         store.close()
 
     def _write(self, store: FlightStore) -> None:
-        while rows := self._taken():
+        while records := self._taken():
             try:
-                store.add(rows)
+                store.add(records)
             except sqlite3.Error as error:
                 if self.dropped == 0:
                     log.warning(
@@ -133,22 +132,36 @@ class Recorder:
                         self._path,
                         error,
                     )
-                self.dropped += len(rows)
+                self.dropped += len(records)
 
-    def _taken(self) -> list[Row]:
-        """Takes what waits, at most a batch; in slices, as making rows holds the interpreter."""
-        rows: list[Row] = []
-        while self._waiting and len(rows) < BATCH:
-            rows.append(row(self._waiting.popleft()))
-            if len(rows) % SLICE == 0:
-                time.sleep(0)
-        return rows
+    def _taken(self) -> list[FlightRecord]:
+        """Takes what waits, at most a batch."""
+        time.sleep(0)  # the event loop's turn, between two batches
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH))]
 
     def _relieve(self, store: FlightStore) -> None:
         try:
             store.relieve(self._max_rows, self._max_bytes)
         except sqlite3.Error as error:
             log.warning("%s could not be relieved of old records: %s", self._path, error)
+
+
+def _opened(path: Path) -> FlightStore:
+    """Opens the file. One of another version is put aside: it is read by that version's ``weir explain``.
+
+    Raises:
+        StoreError: It cannot be used.
+    """
+    try:
+        return FlightStore.writing(path)
+    except OtherVersion as error:
+        aside = path.with_name(f"{path.name}.old")
+        try:
+            path.replace(aside)
+        except OSError as refused:
+            raise StoreError(f"cannot move {path} away: {refused}") from refused
+        log.warning("%s: it is now %s", error, aside)
+        return FlightStore.writing(path)
 
 
 def _merged(stored: list[FlightRecord], recent: list[FlightRecord]) -> list[FlightRecord]:

@@ -1,67 +1,58 @@
 """The file of the flight recorder: SQLite in WAL mode, bounded by rows and bytes.
 
 What was committed outlives the process, however it ends. Several processes may write one file, and others read it.
+
+Records are written together, a batch a row: a row and three index entries for each would cost more than all other
+telemetry of a request. A small table says what is in each batch: the span of time, the longest request, and a checksum
+of every id, which is searched for as bytes in a blob.
 """
 
 from __future__ import annotations
 
+import heapq
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
+from ..attribution.phases import wall_s
 from ..flight import FlightRecord
-from .record_json import dump, load
+from .record_json import FIELDS, dump, load
 
-VERSION: Final = 1
 BUSY_S: Final = 5.0
-# Of this share of the rows the file is relieved when it is too large: rarely, and not row by row.
+# Of this share of its records the file is relieved when it is too large: rarely, and not one by one.
 _RELIEF_RATIO: Final = 0.1
 _MAGIC: Final = b"SQLite format 3\0"
+_VERSION: Final = crc32(" ".join(FIELDS).encode()) & 0x7FFFFFFF or 1
 _SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS flights (
+CREATE TABLE IF NOT EXISTS batches (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    request_id TEXT NOT NULL,
-    trace_id TEXT NOT NULL,
-    received_unix_s REAL NOT NULL,
-    duration_s REAL NOT NULL,
-    pool TEXT NOT NULL,
-    record BLOB NOT NULL
+    first_unix_s REAL NOT NULL,
+    last_unix_s REAL NOT NULL,
+    longest_s REAL NOT NULL,
+    flights INTEGER NOT NULL,
+    ids BLOB NOT NULL
 );
-CREATE INDEX IF NOT EXISTS by_request ON flights (request_id);
-CREATE INDEX IF NOT EXISTS by_trace ON flights (trace_id);
-CREATE INDEX IF NOT EXISTS by_time ON flights (received_unix_s);
+CREATE TABLE IF NOT EXISTS flights (batch INTEGER PRIMARY KEY, records BLOB NOT NULL);
 """
-_INSERT: Final = (
-    "INSERT INTO flights (request_id, trace_id, received_unix_s, duration_s, pool, record) VALUES (?, ?, ?, ?, ?, ?)"
-)
-
-Row = tuple[str, str, float, float, str, bytes]
 
 
 class StoreError(Exception):
     """The file cannot be used; the message says why and what to do."""
 
 
-def row(record: FlightRecord) -> Row:
-    """Returns what the table holds of a closed record."""
-    return (
-        record.request_id,
-        record.trace_id,
-        record.received_unix_s,
-        (record.done_s or record.received_s) - record.received_s,
-        record.pool,
-        dump(record),
-    )
+class OtherVersion(StoreError):
+    """The file was written by another version of Weir."""
 
 
 class FlightStore:
     """One connection to the file; used by one thread at a time."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._path = path
 
     @classmethod
     def writing(cls, path: Path) -> FlightStore:
@@ -76,17 +67,18 @@ class FlightStore:
             _check(path)
             connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version not in (0, VERSION):
-                raise StoreError(f"{path} is of another version of Weir: move it away, or name another recorder.path")
+            if version not in (0, _VERSION):
+                connection.close()
+                raise OtherVersion(f"{path} is of another version of Weir")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA journal_size_limit = 4194304")
             connection.executescript(_SCHEMA)
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"cannot write {path}: {error}; name another file as recorder.path") from error
-        return cls(connection, path)
+        return cls(connection)
 
     @classmethod
     def reading(cls, path: Path) -> FlightStore:
@@ -101,47 +93,62 @@ class FlightStore:
             _check(path)
             connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_S, uri=True)
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            connection.execute("SELECT 1 FROM flights LIMIT 1")
+            connection.execute("SELECT 1 FROM batches LIMIT 1")
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"cannot read {path}: {error}") from error
-        if version != VERSION:
-            raise StoreError(f"{path} is of another version of Weir")
-        return cls(connection, path)
+        if version != _VERSION:
+            connection.close()
+            raise OtherVersion(f"{path} is of another version of Weir")
+        return cls(connection)
 
     # --- writing
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Adds rows, all or none.
+    def add(self, records: Sequence[FlightRecord]) -> None:
+        """Adds a batch of closed records, all or none.
 
         Raises:
             sqlite3.Error: The disk is full, or the file is damaged or gone.
         """
+        received = [record.received_unix_s for record in records]
+        ids = array("I", [crc32(name.encode()) for record in records for name in (record.request_id, record.trace_id)])
+        told = (min(received), max(received), max(map(wall_s, records)), len(records), ids.tobytes())
+        data = dump(records)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            self._connection.executemany(_INSERT, rows)
+            batch = self._connection.execute(
+                "INSERT INTO batches (first_unix_s, last_unix_s, longest_s, flights, ids) VALUES (?, ?, ?, ?, ?)", told
+            ).lastrowid
+            self._connection.execute("INSERT INTO flights VALUES (?, ?)", (batch, data))
         except BaseException:
             self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
 
     def relieve(self, max_rows: int, max_bytes: int) -> int:
-        """Removes the oldest rows if there are too many, or the file is too large; returns how many.
+        """Removes the oldest batches if there are too many records, or the file is too large.
+
+        Returns:
+            How many records were removed.
 
         Raises:
             sqlite3.Error: As for ``add``.
         """
-        first, last = self._connection.execute("SELECT min(id), max(id) FROM flights").fetchone()
-        if first is None:
-            return 0
-        rows = last - first + 1
-        keep = min(rows, max_rows)
-        if self._size_bytes() > max_bytes:
-            keep = min(keep, int(rows * (1 - _RELIEF_RATIO)))
-        if keep == rows:
-            return 0
-        keep = min(keep, int(max_rows * (1 - _RELIEF_RATIO))) if rows > max_rows else keep
-        removed = self._connection.execute("DELETE FROM flights WHERE id <= ?", (last - keep,)).rowcount
-        self._connection.executescript("PRAGMA incremental_vacuum")  # execute() would take one step of it: a page
+        (rows,) = self._connection.execute("SELECT total(flights) FROM batches").fetchone()
+        excess = rows - max_rows
+        if excess <= 0 and self._size_bytes() > max_bytes:
+            excess = max(rows * _RELIEF_RATIO, 1)
+        removed = last = 0
+        if excess > 0:
+            for batch, flights in self._connection.execute("SELECT id, flights FROM batches ORDER BY id"):
+                removed, last = removed + flights, batch
+                if removed >= excess:
+                    break
+        if removed:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("DELETE FROM flights WHERE batch <= ?", (last,))
+            self._connection.execute("DELETE FROM batches WHERE id <= ?", (last,))
+            self._connection.execute("COMMIT")
+            self._connection.executescript("PRAGMA incremental_vacuum")  # execute() would take one step of it: a page
         return removed
 
     def _size_bytes(self) -> int:
@@ -155,27 +162,40 @@ class FlightStore:
     def named(self, name: str) -> list[FlightRecord]:
         """Returns the records of a request id or a trace id, the oldest first."""
         found = self._connection.execute(
-            "SELECT record FROM flights WHERE request_id = ?1 OR trace_id = ?1 ORDER BY received_unix_s, id", (name,)
-        )
-        return list(_records(found))
+            "SELECT id FROM batches WHERE instr(ids, ?)", (array("I", [crc32(name.encode())]).tobytes(),)
+        ).fetchall()
+        records = [r for (batch,) in found for r in self._batch(batch) if name in (r.request_id, r.trace_id)]
+        return sorted(records, key=lambda record: record.received_unix_s)
 
     def slowest(self, most: int, since_unix_s: float, pool: str | None = None) -> list[FlightRecord]:
         """Returns the records that took longest, the slowest first."""
-        found = self._connection.execute(
-            "SELECT record FROM flights WHERE received_unix_s >= ?1 AND (?2 IS NULL OR pool = ?2)"
-            " ORDER BY duration_s DESC, id DESC LIMIT ?3",
-            (since_unix_s, pool, most),
+        found: list[tuple[float, int, int, FlightRecord]] = []
+        batches = self._connection.execute(
+            "SELECT id, longest_s FROM batches WHERE last_unix_s >= ? ORDER BY longest_s DESC", (since_unix_s,)
         )
-        return list(_records(found))
+        for batch, longest_s in batches:
+            if len(found) == most and longest_s <= found[0][0]:
+                break  # no other batch has a longer one
+            for at, record in enumerate(self._batch(batch)):
+                if record.received_unix_s >= since_unix_s and pool in (None, record.pool):
+                    heapq.heappush(found, (wall_s(record), batch, at, record))
+                    if len(found) > most:
+                        heapq.heappop(found)
+        return [record for *_, record in sorted(found, reverse=True)]
 
     def between(self, from_unix_s: float, to_unix_s: float, pool: str | None = None) -> Iterator[FlightRecord]:
-        """Yields the records that were received in a span of time, in order."""
-        found = self._connection.execute(
-            "SELECT record FROM flights WHERE received_unix_s >= ?1 AND received_unix_s < ?2"
-            " AND (?3 IS NULL OR pool = ?3) ORDER BY received_unix_s, id",
-            (from_unix_s, to_unix_s, pool),
+        """Yields the records that were received in a span of time; about in the order in which they ended."""
+        batches = self._connection.execute(
+            "SELECT id FROM batches WHERE first_unix_s < ? AND last_unix_s >= ? ORDER BY id", (to_unix_s, from_unix_s)
         )
-        return _records(found)
+        for (batch,) in batches:
+            for record in self._batch(batch):
+                if from_unix_s <= record.received_unix_s < to_unix_s and pool in (None, record.pool):
+                    yield record
+
+    def _batch(self, batch: int) -> list[FlightRecord]:
+        found = self._connection.execute("SELECT records FROM flights WHERE batch = ?", (batch,)).fetchone()
+        return [] if found is None else load(found[0])  # None: relieved meanwhile
 
     def close(self) -> None:
         self._connection.close()
@@ -187,8 +207,3 @@ def _check(path: Path) -> None:
         begin = file.read(len(_MAGIC))
     if begin not in (b"", _MAGIC):
         raise StoreError(f"{path} holds something else: move it away, or name another file as recorder.path")
-
-
-def _records(found: Iterable[tuple[bytes]]) -> Iterator[FlightRecord]:
-    for (data,) in found:
-        yield load(data)

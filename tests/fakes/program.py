@@ -7,7 +7,7 @@ from asyncio.subprocess import Process
 
 from tests.live.real_engine import PATIENCE
 
-WITHIN_S = 50.0 * PATIENCE  # below the deadline of every test, so that what the program said is seen
+WITHIN_S = 120.0 * PATIENCE  # below the deadline of every test, so that what the program said is seen
 
 
 async def ended(process: Process, within_s: float = WITHIN_S) -> tuple[bytes, bytes]:

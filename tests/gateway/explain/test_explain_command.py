@@ -12,7 +12,7 @@ from adapters.types import EngineTimings
 from gateway.__main__ import main
 from gateway.explain import source
 from gateway.flight import FlightRecord
-from gateway.recorder.store import FlightStore, row
+from gateway.recorder.store import FlightStore
 from tests.fakes.flight_records import attempt, flight
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 
 def write(path: Path, *records: FlightRecord) -> None:
     store = FlightStore.writing(path)
-    store.add([row(record) for record in records])
+    store.add(records)
     store.close()
 
 

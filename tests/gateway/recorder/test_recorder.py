@@ -97,7 +97,7 @@ def test_a_disk_that_takes_no_more_costs_records_that_are_counted(
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
-        return FlightStore(connection, path)
+        return FlightStore(connection)
 
     monkeypatch.setattr(FlightStore, "writing", full)
     recorder = recording(tmp_path / "f")
@@ -107,6 +107,20 @@ def test_a_disk_that_takes_no_more_costs_records_that_are_counted(
     assert recorder.dropped >= 500
     assert caplog.text.count("flight records are lost") == 1
     assert len(recorder.named("r999")) == 1
+
+
+def test_a_file_of_another_version_is_put_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "f"
+    FlightStore.writing(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    recorder = recording(path)
+    recorder.observe(flight())
+    recorder.stop()
+    assert stored(path) == 1
+    assert (tmp_path / "f.old").exists()
+    assert "f.old" in caplog.text
 
 
 def test_no_more_wait_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

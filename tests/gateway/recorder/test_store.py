@@ -7,11 +7,12 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from gateway.flight import FlightRecord
-from gateway.recorder.store import FlightStore, StoreError, row
+from gateway.recorder.store import FlightStore, OtherVersion, StoreError
 from tests.clients.running import ROOT
 from tests.fakes.flight_records import UNIX_S, flight
 
@@ -27,8 +28,11 @@ def records(count: int) -> list[FlightRecord]:
 
 
 def filled(path: Path, count: int) -> FlightStore:
+    """In batches of ten."""
     store = FlightStore.writing(path)
-    store.add([row(record) for record in records(count)])
+    made = records(count)
+    for at in range(0, count, 10):
+        store.add(made[at : at + 10])
     return store
 
 
@@ -53,9 +57,9 @@ def test_records_are_found_by_both_ids_by_length_and_by_time(tmp_path: Path) -> 
 def test_the_newest_rows_stay_when_there_are_too_many(tmp_path: Path) -> None:
     store = filled(tmp_path / "f", 100)
     assert store.relieve(100, LARGE) == 0
-    assert store.relieve(50, LARGE) == 55
-    assert ids(list(store.between(0, LARGE))) == [f"r{n}" for n in range(55, 100)]
-    assert store.relieve(50, LARGE) == 0
+    assert store.relieve(45, LARGE) == 60
+    assert ids(list(store.between(0, LARGE))) == [f"r{n}" for n in range(60, 100)]
+    assert store.relieve(45, LARGE) == 0
     store.close()
 
 
@@ -78,8 +82,8 @@ def test_only_its_owner_reads_it(tmp_path: Path) -> None:
 
 def test_two_processes_may_write_one_file(tmp_path: Path) -> None:
     one, other = filled(tmp_path / "f", 2), FlightStore.writing(tmp_path / "f")
-    other.add([row(flight(request_id="theirs"))])
-    one.add([row(flight(request_id="ours"))])
+    other.add([flight(request_id="theirs")])
+    one.add([flight(request_id="ours")])
     assert ids(one.named("theirs") + other.named("ours")) == ["theirs", "ours"]
     one.close()
     other.close()
@@ -98,14 +102,27 @@ def test_what_was_written_outlives_a_process_that_is_killed(tmp_path: Path) -> N
     store.close()
 
 
-def test_all_rows_come_or_none(tmp_path: Path) -> None:
+def test_a_batch_comes_whole_or_not_at_all(tmp_path: Path) -> None:
     store = filled(tmp_path / "f", 1)
-    bad = (None, *row(flight())[1:])
+    connection = sqlite3.connect(tmp_path / "f", isolation_level=None)
+    connection.execute("CREATE TRIGGER full BEFORE INSERT ON flights BEGIN SELECT RAISE(FAIL, 'no room'); END")
     with pytest.raises(sqlite3.Error):
-        store.add([row(flight(request_id="good")), bad])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
-    assert ids(list(store.between(0, LARGE))) == ["r0"]
-    store.add([row(flight(request_id="later"))])
-    assert len(list(store.between(0, LARGE))) == 2
+        store.add([flight(request_id="lost")])
+    assert connection.execute("SELECT count(*) FROM batches").fetchone() == (1,)
+    connection.execute("DROP TRIGGER full")
+    connection.close()
+    store.add([flight(request_id="later")])
+    assert ids(list(store.between(0, LARGE))) == ["r0", "later"]
+    store.close()
+
+
+def test_ids_with_the_same_checksum_are_told_apart(tmp_path: Path) -> None:
+    one, other = "plumless", "buckeroo"
+    assert crc32(one.encode()) == crc32(other.encode())
+    store = FlightStore.writing(tmp_path / "f")
+    store.add([flight(request_id=one), flight(request_id="x")])
+    assert ids(store.named(one)) == [one]
+    assert store.named(other) == []
     store.close()
 
 
@@ -126,7 +143,7 @@ def test_another_versions_file_is_told(tmp_path: Path) -> None:
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     for opened in (FlightStore.writing, FlightStore.reading):
-        with pytest.raises(StoreError, match="another version"):
+        with pytest.raises(OtherVersion, match="another version"):
             opened(tmp_path / "f")
 
 
