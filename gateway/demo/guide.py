@@ -22,6 +22,7 @@ With Python (pip install openai):
 
 Metrics:    {origin}/metrics
 Endpoints:  {origin}/weir/endpoints
+Why slow:   .venv/bin/weir explain --slowest 5 --url {origin}
 Logs:       {logs} (one line a request in requests.jsonl; removed when the demo ends)
 """
 

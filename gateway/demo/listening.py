@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from .. import server
-from ..config import Config, EndpointConfig, PoolConfig, ShutdownConfig
+from ..config import Config, EndpointConfig, PoolConfig, RecorderConfig, ShutdownConfig
+from ..recorder.location import MEMORY
 from ..server import RunningServer
 from .engine_kind import EngineKind
 
@@ -25,7 +26,9 @@ def configuration(kind: EngineKind, urls: Sequence[str]) -> Config:
     """Returns one pool over all engines."""
     endpoints = tuple(EndpointConfig(url=url, engine=kind.engine) for url in urls)
     return Config(
-        pools={kind.model: PoolConfig(aliases=(ALIAS,), endpoints=endpoints)}, shutdown=ShutdownConfig(drain_s=DRAIN_S)
+        pools={kind.model: PoolConfig(aliases=(ALIAS,), endpoints=endpoints)},
+        recorder=RecorderConfig(path=MEMORY),  # nothing is left behind
+        shutdown=ShutdownConfig(drain_s=DRAIN_S),
     )
 
 
