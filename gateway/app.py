@@ -17,6 +17,8 @@ from .config import Config
 from .cors import Cors
 from .fleet import Fleet
 from .flight import FlightLog
+from .gc_pauses import GENERATIONS, GcPauses
+from .loop_lag import LoopLag
 from .metrics import Metrics
 from .openai_api import OPERATIONS, OpenAiApi
 from .ops_api import OpsApi
@@ -24,10 +26,12 @@ from .paces import Paces
 from .paths import canonical
 from .probes import Probes
 from .proxy import Proxy
+from .publisher import Publisher
 from .recorder.location import recorder_path
 from .recorder.recorder import Recorder
 from .requests_api import RequestsApi
 from .routes import Routes
+from .worker_numbers import Seat, WorkerNumbers
 
 _ADMIN_PATHS = ("/metrics", "/weir")
 
@@ -35,17 +39,24 @@ _ADMIN_PATHS = ("/metrics", "/weir")
 class App:
     """The application. Requests to engines go straight to ``OpenAiApi``, the rest through Starlette's routes.
 
+    Args:
+        config: The configuration.
+        access_out: Takes the access lines; standard output if not given.
+        seat: Its place, if it is one of several workers.
+
     Attributes:
         fleet: The endpoints.
         admin: The operator's paths, ``/metrics`` and ``/weir/*``: what ``admin.listen`` serves, else part of this.
     """
 
-    def __init__(self, config: Config, access_out: BinaryIO | None = None) -> None:
+    def __init__(self, config: Config, access_out: BinaryIO | None = None, seat: Seat | None = None) -> None:
         self.config = config
         self.fleet = Fleet(config)
         self.access_log = AccessLog(access_out or sys.stdout.buffer, self.fleet)
         self.recorder = Recorder(recorder_path(config), config.recorder.max_rows, config.recorder.max_bytes)
-        self.metrics = Metrics(self.fleet, lambda: self.access_log.dropped, lambda: self.recorder.dropped)
+        workers = WorkerNumbers(seat) if seat is not None else None
+        self.metrics = Metrics(self.fleet, lambda: self.access_log.dropped, config.metrics, config.hash, workers)
+        self.metrics.flights_dropped = lambda: self.recorder.dropped
         flights = FlightLog((Paces().observe, self.metrics.observe, self.access_log.observe, self.recorder.observe))
         self.openai = OpenAiApi(config, self.fleet, flights, Proxy(self.metrics, config.stream.keepalive_s))
         token = config.admin.token.get_secret_value() if config.admin.token else None
@@ -98,9 +109,17 @@ class App:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:
+        metrics = self.metrics
         probes = Probes(self.fleet)
+        watches = (
+            LoopLag(metrics.loop_lag.at()),
+            GcPauses(tuple(metrics.gc_pauses.at(generation) for generation in GENERATIONS)),
+            Publisher(metrics),
+        )
         probes.start()
         self.recorder.start()
+        for watch in watches:
+            watch.start()
         try:
             yield
         finally:
@@ -108,6 +127,8 @@ class App:
             await self.fleet.aclose()
             self.access_log.flush()
             await asyncio.to_thread(self.recorder.stop)
+            for watch in watches:
+                watch.stop()
 
 
 def _is_for_engines(path: str) -> bool:

@@ -82,6 +82,7 @@ class Endpoint:
         health: What is known of its health.
         origin: Scheme, host and port of its URL.
         upstream: Its connections.
+        transitions: How often it was ejected and readmitted.
         told: Reasons for an ejection that did not come about, already logged since the endpoint last did well.
     """
 
@@ -95,6 +96,7 @@ class Endpoint:
         self.load = NO_SAMPLE
         self.lease = Lease()
         self.health = HealthState()
+        self.transitions = {"healthy": 0, "ejected": 0}
         self.told: set[str] = set()
         self.rules = HealthRules(
             pool.health.failures, pool.health.successes, pool.health.eject_s, pool.health.eject_max_s
@@ -229,6 +231,7 @@ class Pool:
         endpoint.health = after
         if out_after != out_before:
             endpoint.told.clear()
+            endpoint.transitions["ejected" if out_after else "healthy"] += 1
             if out_after:
                 log.warning("endpoint %s ejected: %s", endpoint.id, after.reason)
             else:

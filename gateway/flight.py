@@ -29,6 +29,7 @@ class AttemptRecord:
         load: What the engine had last said of its load.
         expected_prefill_s: When the first output of such a prompt usually comes there; None if that is not known.
         expected_token_s: The usual time between two tokens there, likewise.
+        route_s: How long the choice of the endpoint took.
     """
 
     endpoint_id: str
@@ -50,6 +51,7 @@ class AttemptRecord:
     load: LoadSample = NO_SAMPLE
     expected_prefill_s: float | None = None
     expected_token_s: float | None = None
+    route_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 # Seconds unless said otherwise. TTFT and GAP hold all of vLLM's own edges, so that one panel can overlay both.
 TTFT = (
@@ -21,22 +23,81 @@ SMALL = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05,
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 
 
-class Histogram:
-    """Counts by upper edge; the last one is for what lies above all edges."""
+Counts: TypeAlias = "list[float] | memoryview[float]"
 
-    __slots__ = ("counts", "edges", "sum")
 
-    def __init__(self, edges: tuple[float, ...]) -> None:
-        self.edges = edges
-        self.counts = [0] * (len(edges) + 1)
-        self.sum = 0.0
+class Exemplar(NamedTuple):
+    """One observation whose trace was kept.
+
+    Attributes:
+        trace_id: 32 hexadecimal digits.
+        value: What was observed.
+        unix_s: When.
+    """
+
+    trace_id: str
+    value: float
+    unix_s: float
+
+
+class Distribution(Protocol):
+    """A histogram, wherever its numbers are.
+
+    Attributes:
+        edges: Upper edges, rising.
+        counts: Observations by upper edge; the last one is for what lies above all edges.
+        sum: Of all that was observed.
+    """
+
+    edges: tuple[float, ...]
+    counts: Counts
+
+    @property
+    def sum(self) -> float: ...
+
+    @sum.setter
+    def sum(self, value: float) -> None: ...
 
     def observe(self, value: float) -> None:
         """Adds one value, at least 0."""
+        ...
+
+    def observe_n(self, value: float, n: int) -> None:
+        """Adds the same value ``n`` times: n chunks of one read share the gap before it."""
+        ...
+
+    def exemplify(self, exemplar: Exemplar) -> None:
+        """Makes this the exemplar of its bucket; its value has been observed already."""
+        ...
+
+    def exemplars(self) -> Sequence[Exemplar | None]:
+        """Returns the newest exemplar of each bucket; nothing at all if there never was one."""
+        ...
+
+
+class Histogram:
+    """A distribution of this process's own."""
+
+    __slots__ = ("_exemplars", "counts", "edges", "sum")
+
+    def __init__(self, edges: tuple[float, ...]) -> None:
+        self.edges = edges
+        self.counts: Counts = [0 for _ in range(len(edges) + 1)]
+        self.sum = 0.0
+        self._exemplars: list[Exemplar | None] = []
+
+    def observe(self, value: float) -> None:
         self.counts[bisect_left(self.edges, value)] += 1
         self.sum += value
 
     def observe_n(self, value: float, n: int) -> None:
-        """Adds the same value ``n`` times: n chunks of one read share the gap before it."""
         self.counts[bisect_left(self.edges, value)] += n
         self.sum += value * n
+
+    def exemplify(self, exemplar: Exemplar) -> None:
+        if not self._exemplars:
+            self._exemplars = [None] * len(self.counts)
+        self._exemplars[bisect_left(self.edges, exemplar.value)] = exemplar
+
+    def exemplars(self) -> Sequence[Exemplar | None]:
+        return self._exemplars

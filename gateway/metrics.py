@@ -10,54 +10,79 @@ import platform
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
-
 from . import __version__
+from .config import MetricsConfig
+from .errors import NoEndpoint
+from .exposition import END, TEXT, Format
 from .fleet import Endpoint, Fleet, LoadSample
 from .flight import AttemptRecord, FlightRecord
-from .histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT, Histogram
-from .metrics_text import OTHER, CounterFamily, HistogramFamily, ReadFamily, Room
+from .genai_view import GenAiView
+from .histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT, Distribution, Exemplar
+from .metrics_text import OTHER, CounterFamily, Family, HistogramFamily, Part, ReadFamily, Room
+from .process_metrics import ProcessMetrics
+from .worker_numbers import WorkerNumbers
 
-MAX_SERIES = 5000
 BATCH_INPUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 ROLE = "primary"
+NO_ENDPOINT = NoEndpoint.error_type
 
 
 class Metrics:
-    """All families of one process."""
+    """All families of one process.
+
+    Args:
+        fleet: The endpoints.
+        access_lines_dropped: Reads how many lines the access log has lost.
+        options: What the configuration says of metrics.
+        config_hash: Of the whole configuration.
+        workers: The numbers of all workers; None if this is the only process.
+
+    Attributes:
+        stream_buffer_bytes: Reads how much was read from engines and not yet taken by clients.
+        flights_dropped: Reads how many records the flight recorder has lost.
+    """
 
     def __init__(
         self,
         fleet: Fleet,
         access_lines_dropped: Callable[[], int] = lambda: 0,
-        flights_dropped: Callable[[], int] = lambda: 0,
+        options: MetricsConfig | None = None,
+        config_hash: str = "",
+        workers: WorkerNumbers | None = None,
     ) -> None:
+        options = options or MetricsConfig()
         self._fleet = fleet
         self._access_lines_dropped = access_lines_dropped
-        self._flights_dropped = flights_dropped
-        room = self._room = Room(MAX_SERIES)
+        self.stream_buffer_bytes: Callable[[], int] = lambda: 0
+        self.flights_dropped: Callable[[], int] = lambda: 0
+        self._config_hash = config_hash
+        self._workers = workers
+        room = self._room = Room(options.max_series)
+        store = workers.own if workers is not None else None
 
         def counter(name: str, help: str, *labels: str) -> CounterFamily:
-            return CounterFamily(name, help, labels, room)
+            return CounterFamily(name, help, labels, room, store)
 
-        def histogram(name: str, help: str, edges: tuple[float, ...], *labels: str) -> HistogramFamily:
-            return HistogramFamily(name, help, labels, edges, room)
+        def histogram(
+            name: str, help: str, edges: tuple[float, ...], *labels: str, exemplars: bool = False
+        ) -> HistogramFamily:
+            return HistogramFamily(name, help, labels, edges, room, store, exemplars=exemplars)
 
         self.requests = counter(
             "weir_requests_total", "Requests finished, by how they ended.", "pool", "model", "operation", "outcome"
         )
         self.duration = histogram(
             "weir_request_duration_seconds", "From the body read whole to the last byte handed over.", DURATION,
-            "pool", "model", "operation", "outcome",
+            "pool", "model", "operation", "outcome", exemplars=True,
         )  # fmt: skip
         self.ttft = histogram(
             "weir_time_to_first_token_seconds",
             "From the body read whole to the first chunk with output handed over; streams only.",
-            TTFT, "pool", "model",
+            TTFT, "pool", "model", exemplars=True,
         )  # fmt: skip
         self.longest_gap = histogram(
             "weir_longest_token_gap_seconds", "Longest wait between two reads with output in one answer.", GAP,
-            "pool", "model",
+            "pool", "model", exemplars=True,
         )  # fmt: skip
         self.queue = histogram(
             "weir_queue_duration_seconds", "Wait for admission, zero waits included.", QUEUE, "pool", "model"
@@ -79,7 +104,7 @@ class Metrics:
         )  # fmt: skip
         self.endpoint_ttft = histogram(
             "weir_endpoint_time_to_first_token_seconds", "From the attempt sent to its first output.", TTFT,
-            "model", "endpoint", "role",
+            "model", "endpoint", "role", exemplars=True,
         )  # fmt: skip
         self.gaps = histogram(
             "weir_inter_token_latency_seconds", "Gaps between chunks with output; chunks of one read share theirs.",
@@ -106,17 +131,40 @@ class Metrics:
             "weir_embeddings_batch_inputs", "Inputs of each gathered batch of embedding requests, one alone included.",
             BATCH_INPUTS, "pool", "model",
         )  # fmt: skip
-        self._families: tuple[CounterFamily | HistogramFamily | ReadFamily, ...] = (
+        self.route_choices = counter(
+            "weir_route_choices_total", "Endpoints chosen for an attempt.", "pool", "endpoint", "policy"
+        )
+        self.route_duration = histogram("weir_route_duration_seconds", "One choice of an endpoint.", SMALL, "pool")
+        self.loop_lag = histogram("weir_event_loop_lag_seconds", "Lateness of a timer of 100 ms.", SMALL)
+        self.gc_pauses = histogram(
+            "weir_gc_pause_seconds", "Garbage collections, by the oldest generation looked at.", SMALL, "generation"
+        )
+        self._read_families = tuple(self._gauges())
+        self._families: tuple[Family, ...] = (
             self.requests, self.duration, self.ttft, self.longest_gap, self.queue, self.overhead, self.write_wait,
             self.tokens, self.shed, self.attempts, self.endpoint_ttft, self.gaps, self.tpot, self.endpoint_duration,
-            self.connect, self.errors, self.retries, self.output_tokens, self.embeddings_batch_inputs, *self._gauges(),
+            self.connect, self.errors, self.retries, self.output_tokens, self.embeddings_batch_inputs,
+            self.route_choices, self.route_duration, self.loop_lag, self.gc_pauses, *self._read_families,
         )  # fmt: skip
+        self._by_name = {family.name: family for family in self._families}
         self._request_series: dict[tuple[str, str, str, str], RequestSeries] = {}
         self._endpoint_series: dict[tuple[str, str, str], EndpointSeries] = {}
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
+        self._genai = (
+            GenAiView(fleet, self.ttft, self.tpot, self.duration, self.output_tokens, self.tokens)
+            if options.genai_names
+            else None
+        )
+        self._process = ProcessMetrics(workers.living if workers is not None else None)
+        self._policies = {pool.name: pool.config.routing.policy for pool in fleet.pools.values()}
+        if workers is not None:
+            for entry in workers.own.restored:
+                if entry.family in self._by_name:
+                    self._by_name[entry.family].restore(entry.labels)
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Everything of ours, in the order of the exposition."""
+        return self._families
 
     def endpoint(self, pool: str, model: str, endpoint: str) -> EndpointSeries:
         """Returns the series that an attempt writes to; looked up once an attempt."""
@@ -125,6 +173,10 @@ class Metrics:
         if series is None:
             series = self._endpoint_series[key] = EndpointSeries(self, pool, model, endpoint)
         return series
+
+    def policy(self, pool: str) -> str:
+        """Returns the routing policy of a pool."""
+        return self._policies.get(pool, OTHER)
 
     def retried(self, pool: str, reason: str) -> None:
         self.retries.at(pool, reason).add()
@@ -136,22 +188,56 @@ class Metrics:
         if series is None:
             series = self._request_series[key] = RequestSeries(self, *key)
         series.observe(record)
+        if record.keep_reason is not None and record.trace_id:
+            self._exemplify(series, record)
 
-    def render(self) -> str:
-        """Returns the exposition of everything."""
-        ours = "".join(line for family in self._families for line in family.lines())
-        return ours + generate_latest(self._registry).decode()
+    def _exemplify(self, series: RequestSeries, record: FlightRecord) -> None:
+        """The record's trace is exported: whoever sees its numbers can find it."""
+        ended_unix_s = record.received_unix_s + (record.done_s or record.received_s) - record.received_s
+        series.exemplify(record, ended_unix_s)
+        for attempt in record.attempts:
+            ttft_s = _ttft_s(attempt)
+            if ttft_s is not None:
+                endpoint = self.endpoint(record.pool, record.model, attempt.endpoint_id)
+                endpoint.ttft.exemplify(Exemplar(record.trace_id, ttft_s, ended_unix_s))
+
+    def publish(self) -> None:
+        """Writes what is read elsewhere to where the other workers find it; to be called now and then."""
+        if self._workers is None:
+            return
+        for family in self._read_families:
+            family.publish(self._workers.own)
+        self._workers.own.begin()
+
+    def render(self, format: Format = TEXT) -> str:
+        """Returns the exposition of everything, of all workers."""
+        return "".join(self.pieces(format))
+
+    def pieces(self, format: Format) -> Iterator[str]:
+        """Yields the exposition in pieces of whole lines, made when asked for; an empty piece precedes a long one."""
+        if self._workers is not None:
+            self.publish()
+            for news in self._workers.news():
+                if news.entry.family in self._by_name:
+                    self._by_name[news.entry.family].join(news.entry.labels, Part(news.slots, news.alive))
+        for family in self._families:
+            yield from family.lines(openmetrics=format.openmetrics)
+        if self._genai is not None:
+            yield from self._genai.lines(openmetrics=format.openmetrics)
+        yield from self._process.pieces(openmetrics=format.openmetrics)
+        if format.openmetrics:
+            yield END
 
     def _gauges(self) -> Iterator[ReadFamily]:
         fleet = self._fleet
         endpoints = [(pool, e) for pool in fleet.pools.values() for e in pool.endpoints.values()]
         yield ReadFamily(
             "weir_requests_in_flight", "Requests being served, queue included.", ("pool", "model"),
-            lambda: [((pool.name, pool.name), pool.in_flight) for pool in fleet.pools.values()],
+            lambda: [((pool.name, pool.name), pool.in_flight) for pool in fleet.pools.values()], summed=True,
         )  # fmt: skip
         yield ReadFamily(
             "weir_endpoint_in_flight", "Attempts open now.", ("pool", "endpoint"),
-            lambda: [((pool.name, e.id), e.lease.in_flight) for pool, e in endpoints],
+            lambda: [((pool.name, e.id), e.lease.in_flight) for pool, e in endpoints], summed=True,
         )  # fmt: skip
         yield ReadFamily(
             "weir_endpoint_healthy", "1 takes traffic, 0 ejected or draining.", ("pool", "endpoint"),
@@ -162,8 +248,20 @@ class Metrics:
             ("endpoint", "engine", "engine_version", "pool"),
             lambda: [((e.id, e.adapter.name, e.engine_version, pool.name), 1) for pool, e in endpoints],
         )  # fmt: skip
+        yield ReadFamily(
+            "weir_endpoint_transitions_total", "Changes of an endpoint's health.", ("endpoint", "to"),
+            lambda: [((e.id, to), n) for _, e in endpoints for to, n in e.transitions.items()], "counter",
+        )  # fmt: skip
         for name, help, figure in _LOAD_GAUGES:
             yield ReadFamily(name, help, ("endpoint",), partial(_of_each, [e for _, e in endpoints], figure))
+        yield ReadFamily(
+            "weir_stream_buffer_bytes", "Read from engines and not yet taken by clients.", (),
+            lambda: [((), self.stream_buffer_bytes())], summed=True,
+        )  # fmt: skip
+        yield ReadFamily(
+            "weir_metrics_series", "Label sets that count towards the cap.", (),
+            lambda: [((), sum(f.series for f in self._families if isinstance(f, CounterFamily | HistogramFamily)))],
+        )  # fmt: skip
         yield ReadFamily(
             "weir_metrics_series_dropped_total", "Label sets counted under other, for want of room.", (),
             lambda: [((), self._room.dropped)], "counter",
@@ -174,12 +272,18 @@ class Metrics:
         )  # fmt: skip
         yield ReadFamily(
             "weir_recorder_dropped_total", "Flight records that did not get into the recorder's file.", (),
-            lambda: [((), self._flights_dropped())], "counter",
+            lambda: [((), self.flights_dropped())], "counter",
         )  # fmt: skip
         yield ReadFamily(
             "weir_build_info", "Always 1.", ("version", "python"),
             lambda: [((__version__, platform.python_version()), 1)],
         )  # fmt: skip
+        yield ReadFamily(
+            "weir_config_hash_info", "Always 1; changes with the configuration, but not with its credentials.",
+            ("hash",), lambda: [((self._config_hash,), 1)],
+        )  # fmt: skip
+        if (workers := self._workers) is not None:
+            yield ReadFamily("weir_workers", "Worker processes that live.", (), lambda: [((), len(workers.living()))])
 
 
 _LOAD_GAUGES: tuple[tuple[str, str, Callable[[LoadSample], float | None]], ...] = (
@@ -201,13 +305,24 @@ def _of_each(
     return [((id,), math.nan if value is None else value) for id, value in told]
 
 
+def _ttft_s(attempt: AttemptRecord) -> float | None:
+    """From the attempt sent to its first output; None if there was none, or the client left."""
+    if attempt.sent_s is None or attempt.first_output_s is None or attempt.outcome == "cancelled":
+        return None
+    return attempt.first_output_s - attempt.sent_s
+
+
 class RequestSeries:
     """The series of one pool, model, operation and outcome."""
 
     def __init__(self, metrics: Metrics, pool: str, model: str, operation: str, outcome: str) -> None:
         self._requests = metrics.requests.at(pool, model, operation, outcome)
         self._duration = metrics.duration.at(pool, model, operation, outcome)
-        self._shed = metrics.shed.at(pool, model, "no_endpoint") if outcome == "shed" else None
+        self._shed = (
+            {reason: metrics.shed.at(pool, model, reason) for reason in ("no_endpoint", "engine_busy")}
+            if outcome == "shed"
+            else None
+        )
         self._queue = metrics.queue.at(pool, model)
         self._overhead = metrics.overhead.at(pool)
         self._ttft = metrics.ttft.at(pool, model)
@@ -219,7 +334,7 @@ class RequestSeries:
         self._requests.value += 1
         self._duration.observe(record.duration_s)
         if self._shed is not None:
-            self._shed.value += 1
+            self._shed["no_endpoint" if record.error_type == NO_ENDPOINT else "engine_busy"].value += 1
         if record.admitted_s is None or record.body_read_s is None:
             return
         wait_s = record.admitted_s - record.body_read_s
@@ -232,6 +347,13 @@ class RequestSeries:
             self._longest_gap.observe(record.longest_gap_s)
             self._write_wait.observe(record.client_write_wait_s)
 
+    def exemplify(self, record: FlightRecord, unix_s: float) -> None:
+        """Makes an observed record the exemplar of its buckets."""
+        self._duration.exemplify(Exemplar(record.trace_id, record.duration_s, unix_s))
+        if record.admitted_s is not None and (ttft_s := record.ttft_s) is not None:
+            self._ttft.exemplify(Exemplar(record.trace_id, ttft_s, unix_s))
+            self._longest_gap.exemplify(Exemplar(record.trace_id, record.longest_gap_s, unix_s))
+
 
 class EndpointSeries:
     """The series of one pool, model and endpoint."""
@@ -239,13 +361,15 @@ class EndpointSeries:
     def __init__(self, metrics: Metrics, pool: str, model: str, endpoint: str) -> None:
         self._metrics = metrics
         self._labels = (pool, model, endpoint)
-        self.gaps: Histogram = metrics.gaps.at(model, endpoint, ROLE)
-        self._ttft = metrics.endpoint_ttft.at(model, endpoint, ROLE)
+        self.gaps: Distribution = metrics.gaps.at(model, endpoint, ROLE)
+        self.ttft = metrics.endpoint_ttft.at(model, endpoint, ROLE)
         self._tpot = metrics.tpot.at(model, endpoint, ROLE)
         self._duration = metrics.endpoint_duration.at(model, endpoint, ROLE)
         self._output_tokens = metrics.output_tokens.at(model, endpoint)
         self._ok = metrics.attempts.at(pool, model, endpoint, ROLE, "ok")
         self._connect = metrics.connect.at(endpoint)
+        self._choices = metrics.route_choices.at(pool, endpoint, metrics.policy(pool))
+        self._route = metrics.route_duration.at(pool)
         self._reported, self._estimated = (
             tuple(
                 metrics.tokens.at(pool, model, endpoint, type, source)
@@ -258,6 +382,8 @@ class EndpointSeries:
         """Takes a finished attempt."""
         metrics, (pool, model, endpoint) = self._metrics, self._labels
         outcome = attempt.outcome or "internal_error"
+        self._choices.value += 1
+        self._route.observe(attempt.route_s)
         if outcome == "ok":
             self._ok.value += 1
         else:
@@ -270,8 +396,8 @@ class EndpointSeries:
         if not attempt.reused and attempt.connected_s is not None:
             self._connect.observe(attempt.connected_s - attempt.chosen_s)
         self._duration.observe(ended_s - sent_s)
-        if attempt.first_output_s is not None and outcome != "cancelled":
-            self._ttft.observe(attempt.first_output_s - sent_s)
+        if (ttft_s := _ttft_s(attempt)) is not None:
+            self.ttft.observe(ttft_s)
         usage = record.usage
         if usage is None:
             return

@@ -14,11 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from . import exposition
 from .errors import BadRequest, GatewayError
 from .fleet import Endpoint, Fleet, Pool
 from .metrics import Metrics
-from .metrics_text import CONTENT_TYPE
 from .routes import failed
+from .scrape import scrape
 
 # What proxies add. To us every client of a proxy on this machine looks like one of this machine.
 _FORWARDED = frozenset((b"forwarded", b"via", b"x-real-ip"))
@@ -53,7 +54,13 @@ class OpsApi:
         return _json({"status": "unavailable", "pools": missing}, 503) if missing else _json({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self._metrics.render(), headers={"content-type": CONTENT_TYPE})
+        """``/metrics``: text, or OpenMetrics for who asks for it."""
+        format = exposition.wanted(",".join(request.headers.getlist("accept")))
+        gzip = exposition.takes_gzip(",".join(request.headers.getlist("accept-encoding")))
+        headers = {"content-type": format.content_type, "vary": "accept, accept-encoding"}
+        if gzip:
+            headers["content-encoding"] = "gzip"
+        return Response(await scrape(self._metrics, format, gzip=gzip), headers=headers)
 
     async def models(self, request: Request) -> Response:
         named = [(name, self._fleet.pool_of(name)) for name in self._fleet.models]

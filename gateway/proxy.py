@@ -16,7 +16,7 @@ from typing import NoReturn
 from adapters.capabilities import Capabilities, needed
 from adapters.types import Adapter, AdapterError, Answer, GatewayRequest, MalformedStream
 from policies.retry import wait_s
-from policies.types import RouteQuery
+from policies.types import Choice, RouteQuery
 
 from .client_link import ClientLink, HeaderBlock
 from .deadlines import Deadlines
@@ -95,11 +95,11 @@ class Proxy:
         pool.retries.request(record.received_s)
         tried: frozenset[str] = frozenset()
         needs = needed(call.request)
-        choice = pool.choose(RouteQuery(needed=needs) if needs else FIRST)
+        choice, route_s = _choose(pool, RouteQuery(needed=needs) if needs else FIRST)
         if choice is None:
             raise _no_choice(pool, call.request, needs)
         while True:
-            attempt = AttemptRecord(choice.endpoint_id, choice.reason, perf_counter())
+            attempt = AttemptRecord(choice.endpoint_id, choice.reason, perf_counter(), route_s=route_s)
             record.attempts.append(attempt)
             tried |= {choice.endpoint_id}
             error = await self._attempt(call, pool.endpoints[choice.endpoint_id], attempt)
@@ -107,7 +107,7 @@ class Proxy:
                 return
             if not (error.retryable or error.elsewhere) or call.committed or len(tried) >= pool.config.retries.attempts:
                 raise error
-            choice = pool.choose(RouteQuery(tried, needs))
+            choice, route_s = _choose(pool, RouteQuery(tried, needs))
             if choice is None or not pool.retries.take(perf_counter()):
                 raise error
             self._metrics.retried(pool.name, error.error_type or error.code)
@@ -261,6 +261,12 @@ class Proxy:
         if dropped:
             headers += b"x-weir-dropped-params: %b\r\n" % ", ".join(dropped).encode("ascii")
         return headers
+
+
+def _choose(pool: Pool, query: RouteQuery) -> tuple[Choice | None, float]:
+    """Returns the choice, and how many seconds it took."""
+    began_s = perf_counter()
+    return pool.choose(query), perf_counter() - began_s
 
 
 def _no_choice(pool: Pool, request: GatewayRequest, needs: Capabilities) -> GatewayError:

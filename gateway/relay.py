@@ -19,7 +19,7 @@ from .client_link import ClientLink
 from .config import TimeoutsConfig
 from .deadlines import Deadlines
 from .flight import AttemptRecord, FlightRecord
-from .histogram import GAP, Histogram
+from .histogram import GAP, Distribution
 from .upstream.contract import Exchange, ResponseHead, TransportError
 
 MAX_ERROR_BODY_BYTES = 65536
@@ -94,7 +94,7 @@ class Relay:
         attempt: AttemptRecord,
         link: ClientLink,
         timeouts: TimeoutsConfig,
-        gaps: Histogram,
+        gaps: Distribution,
         deadlines: Deadlines,
     ) -> None:
         self.head: ResponseHead | None = None

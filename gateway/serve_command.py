@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
-import signal
 import sys
 
 import uvloop
@@ -16,12 +14,13 @@ from .config.file import load
 from .config.problems import ConfigError
 from .config.values import address
 from .discovery import discover
-from .server import CannotListen, RunningServer
+from .numbers_folder import CannotUseFolder
+from .server import CannotListen
+from .stopping import Stopping
 from .tuning import Collections
+from .workers_command import supervise
 
 log = logging.getLogger("weir")
-
-_STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,22 +31,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_address,
         help="instead of the configuration's, or of 127.0.0.1:8080",
     )
+    parser.add_argument(
+        "--workers", metavar="N", type=_workers, default=1, help="processes that serve; one for each core, at most"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    return uvloop.run(_serve(args.config, args.listen))
+    if args.workers == 1:
+        return uvloop.run(_serve(args.config, args.listen))
+    config = uvloop.run(_configured(args.config, args.listen, args.workers))
+    if config is None:
+        return 1
+    try:
+        return supervise(config, args.workers, lambda bound: _tell_serving(bound, args.workers))
+    except CannotListen as error:
+        return _tell(error)
+    except CannotUseFolder as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 async def _serve(path: str | None, listen: str | None) -> int:
+    config = await _configured(path, listen)
+    return 1 if config is None else await serve_until_signal(config)
+
+
+async def _configured(path: str | None, listen: str | None, workers: int = 1) -> Config | None:
+    """Returns the configuration; None if it was told what is wrong with it."""
     try:
         config = load(path) if path else await discover(listen or "127.0.0.1:8080")
     except ConfigError as error:
         print(error, file=sys.stderr)
-        return 1
+        return None
     if listen:
         config = config.model_copy(update={"listen": listen})
-    set_up_logging(config.log.level)
-    return await serve_until_signal(config)
+    set_up_logging(config.log.level, workers=workers)
+    return config
 
 
 async def serve_until_signal(config: Config) -> int:
@@ -55,44 +74,34 @@ async def serve_until_signal(config: Config) -> int:
     try:
         running = await server.start(config)
     except CannotListen as error:
-        option = " with --listen or" if error.key == "listen" else " with"
-        print(
-            f"cannot listen on {error.address}: {error.strerror}; choose another address{option} the key {error.key}",
-            file=sys.stderr,
-        )
-        return 1
-    signals = _Signals(running)
+        return _tell(error)
+    stopping = Stopping(running)
     Collections(running.app.fleet.in_flight)
-    log.info("serving %s on http://%s", ", ".join(config.pools), _taken(config.listen, running.port))
-    if config.admin.listen is not None and running.admin_port is not None:
-        log.info("operators find /metrics and /weir/* on http://%s", _taken(config.admin.listen, running.admin_port))
-    await signals.stop.wait()
+    admin = config.admin
+    if admin.listen is not None and running.admin_port is not None:
+        admin = admin.model_copy(update={"listen": _taken(admin.listen, running.admin_port)})
+    _tell_serving(config.model_copy(update={"listen": _taken(config.listen, running.port), "admin": admin}))
+    await stopping.asked.wait()
     log.info("stopping: running requests may end within %g s; a second signal ends them", config.shutdown.drain_s)
     await running.stop()
     return 0
 
 
-class _Signals:
-    """SIGINT and SIGTERM: the first asks to stop, the second not to wait, a third ends the process as ever.
+def _tell(error: CannotListen) -> int:
+    option = " with --listen or" if error.key == "listen" else " with"
+    print(
+        f"cannot listen on {error.address}: {error.strerror}; choose another address{option} the key {error.key}",
+        file=sys.stderr,
+    )
+    return 1
 
-    Attributes:
-        stop: Set by the first.
-    """
 
-    def __init__(self, running: RunningServer) -> None:
-        self.stop = asyncio.Event()
-        self._running = running
-        for number in _STOPPING:
-            asyncio.get_running_loop().add_signal_handler(number, self._came)
-
-    def _came(self) -> None:
-        if not self.stop.is_set():
-            self.stop.set()
-            return
-        for number in _STOPPING:
-            asyncio.get_running_loop().remove_signal_handler(number)
-        log.warning("stopping at once: running requests are ended")
-        self._running.hurry()
+def _tell_serving(config: Config, workers: int = 1) -> None:
+    """Says what is served where; the addresses are those that were really taken."""
+    how = f" with {workers} workers" if workers > 1 else ""
+    log.info("serving %s on http://%s%s", ", ".join(config.pools), config.listen, how)
+    if config.admin.listen is not None:
+        log.info("operators find /metrics and /weir/* on http://%s", config.admin.listen)
 
 
 def _address(text: str) -> str:
@@ -102,15 +111,21 @@ def _address(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _workers(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError("must be a number, at least 1")
+    return int(text)
+
+
 def _taken(listen: str, port: int) -> str:
     """Returns the address with the port that was really taken."""
     return f"{listen.rpartition(':')[0]}:{port}"
 
 
-def set_up_logging(level: str) -> None:
-    """Sends the log to standard error; requests' own lines go to standard output."""
-    logging.basicConfig(
-        stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
-    )
+def set_up_logging(level: str, *, workers: int = 1) -> None:
+    """Sends the log to standard error, with the process where there are several; requests' own lines go elsewhere."""
+    process = "[%(process)d] " if workers > 1 else ""
+    format = f"%(asctime)s %(levelname)s {process}%(name)s: %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=level.upper(), format=format, force=True)
     for noisy in ("httpx2", "httpcore2", "asyncio", "uvicorn"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -15,6 +15,7 @@ from .asgi_relay import RelayProtocol
 from .config import Config
 from .config.values import split_address
 from .routes import Routes
+from .worker_numbers import Seat
 
 BACKLOG = 4096
 # Clients keep idle connections for as long as they like; nginx's own default is 75 s.
@@ -47,6 +48,10 @@ class _Server(uvicorn.Server):
         self._drain_s = drain_s
         self._patient_until_s = 0.0
         self._exit = asyncio.Event()
+
+    def buffered_bytes(self) -> int:
+        """Returns how much was written to clients' connections and not yet taken."""
+        return sum([c.transport.get_write_buffer_size() for c in self.server_state.connections])
 
     def exit(self) -> None:
         """Refuses new work and lets running requests end."""
@@ -148,21 +153,23 @@ class RunningServer:
         await asyncio.shield(self._tasks[0])
 
 
-async def start(config: Config, access_out: BinaryIO | None = None) -> RunningServer:
-    """Starts serving.
+async def start(config: Config, access_out: BinaryIO | None = None, seat: Seat | None = None) -> RunningServer:
+    """Starts serving; with a seat, as one of several workers.
 
     Raises:
         CannotListen: For ``listen`` or ``admin.listen``.
     """
     with contextlib.ExitStack() as opened:  # closed again, should it not come to serving
-        listeners = [opened.enter_context(_listen("listen", config.listen))]
+        listeners = [opened.enter_context(_listen("listen", config.listen, shared=seat is not None))]
         if config.admin.listen is not None:
-            listeners.append(opened.enter_context(_listen("admin.listen", config.admin.listen)))
-        app = App(config, access_out)
+            admin = _listen("admin.listen", config.admin.listen, shared=seat is not None)
+            listeners.append(opened.enter_context(admin))
+        app = App(config, access_out, seat)
         relay = RelayProtocol.configured(
             buffer_bytes=config.stream.buffer_bytes, header_bytes=config.limits_http.header_bytes
         )
         servers = [_server(app, config.shutdown.drain_s, http=relay, lifespan="on")]
+        app.metrics.stream_buffer_bytes = servers[0].buffered_bytes
         if config.admin.listen is not None:
             servers.append(_server(app.admin, FAREWELL_S, http="httptools", lifespan="off"))
         port, *admin_ports = (listener.getsockname()[1] for listener in listeners)
@@ -187,13 +194,34 @@ def _server(app: App | Routes, drain_s: float, **options: Any) -> _Server:
     return _Server(settings, drain_s)
 
 
-def _listen(key: str, address: str) -> socket.socket:
+def bind(key: str, address: str, *, shared: bool = False) -> socket.socket:
+    """Returns a socket that is bound and does not listen.
+
+    Args:
+        key: The key of the configuration that names the address.
+        address: HOST:PORT.
+        shared: Whether others may bind it as well: the connections are dealt out to those who listen.
+
+    Raises:
+        CannotListen: It cannot be bound.
+    """
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise CannotListen(key, address, error) from error
+    return bound
+
+
+def _listen(key: str, address: str, *, shared: bool) -> socket.socket:
+    listener = bind(key, address, shared=shared)
+    try:
         listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError as error:

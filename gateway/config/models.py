@@ -6,6 +6,7 @@ The keys of the file are aliases; the attributes carry units. Reading a file wit
 
 from __future__ import annotations
 
+import hashlib
 from functools import cached_property
 from typing import Annotated, Final, Literal, Self, cast
 from urllib.parse import SplitResult, urlsplit
@@ -357,6 +358,22 @@ class LogConfig(_Block):
     )
 
 
+class MetricsConfig(_Block):
+    """What /metrics tells."""
+
+    max_series: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=5000, description="Most label sets over all families; further ones are counted under other."
+    )
+    genai_names: bool = Field(
+        default=False, description="Tell some numbers a second time, by the names of the GenAI conventions."
+    )
+    dir: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="Folder for the numbers of several workers; a temporary one if not given.",
+        examples=["/run/weir"],
+    )
+
+
 class CorsConfig(_Block):
     """Which web pages may call Weir."""
 
@@ -423,6 +440,7 @@ class Config(_Block):
     stream: StreamConfig = StreamConfig()
     limits_http: LimitsHttpConfig = LimitsHttpConfig()
     log: LogConfig = LogConfig()
+    metrics: MetricsConfig = MetricsConfig()
     cors: CorsConfig = CorsConfig()
     admin: AdminConfig = AdminConfig()
     recorder: RecorderConfig = RecorderConfig()
@@ -438,6 +456,12 @@ class Config(_Block):
         if taken:
             raise PydanticCustomError(CONFLICT, "{text}", {"text": "; ".join(conflict.message for conflict in taken)})
         return {name: _named(name, pool) for name, pool in pools.items()}
+
+    @property
+    def hash(self) -> str:
+        """Twelve digits that change with whatever is configured, credentials and headers aside."""
+        told = self.model_dump_json(exclude={"pools": {"__all__": {"endpoints": {"__all__": {"headers"}}}}})
+        return hashlib.sha256(told.encode()).hexdigest()[:12]
 
     @property
     def listen_host(self) -> str:

@@ -8,7 +8,6 @@ KEYS: Final = frozenset(
     {
         ("keys",),
         ("limits",),
-        ("metrics",),
         ("pools", "*", "experiments"),
         ("pools", "*", "limits"),
         ("pools", "*", "routing", "header"),

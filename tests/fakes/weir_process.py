@@ -31,6 +31,10 @@ class WeirProcess:
         assert process.stderr is not None
         self._readers = asyncio.gather(self._keep(process.stdout, self.out), self._keep(process.stderr, self.err))
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def says(self, words: str, within_s: float = WAIT_S) -> None:
         """Waits until either output holds the words; fails with what it has said if the process ends before."""
         async with asyncio.timeout(within_s):

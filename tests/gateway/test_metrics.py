@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.types import Usage
-from gateway import histogram, metrics
-from gateway.config import Config, EndpointConfig, PoolConfig
+from gateway import histogram
+from gateway.config import Config, EndpointConfig, MetricsConfig, PoolConfig
 from gateway.fleet import Fleet
 from gateway.flight import AttemptRecord, FlightRecord
 from gateway.histogram import Histogram
@@ -177,9 +177,8 @@ def test_a_label_set_without_room_is_told_of_once_however_often_it_counts() -> N
     assert room.dropped == 1
 
 
-def test_with_all_room_gone_every_request_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MAX_SERIES", 20)
-    subject = Metrics(fleet())
+def test_with_all_room_gone_every_request_still_counts() -> None:
+    subject = Metrics(fleet(), options=MetricsConfig(max_series=20))
     for n in range(50):
         subject.observe(record(pool=f"p{n}", model=f"m{n}"))
     read = samples(subject.render())

@@ -54,7 +54,7 @@ async def test_a_request_without_a_sane_id_gets_one(given: str | None) -> None:
 
 async def test_a_fault_of_ours_is_answered_and_logged_under_the_requests_id(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_gateway(config(NOWHERE)) as gw:
-        monkeypatch.setattr("gateway.ops_api.CONTENT_TYPE", None)
+        monkeypatch.setattr("gateway.ops_api.scrape", None)
         reply = await gw.get("/metrics", [("x-request-id", "mine-1")])
         assert (reply.status, reply.error["weir"]["request_id"]) == (500, "mine-1")
         assert reply.header("x-request-id") == "mine-1"

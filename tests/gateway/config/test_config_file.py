@@ -166,7 +166,6 @@ def test_the_name_of_a_pool_is_its_key_and_no_key_in_it() -> None:
         ("keys: []", "keys"),
         ("shared_state: {redis: redis://r}", "shared_state"),
         ("telemetry: {sample_ratio: 0.1}", "telemetry"),
-        ("metrics: {dir: /tmp/x}", "metrics"),
         ("limits: {on_shared_state_loss: reject}", "limits"),
         ("    slo: {ttft: 1s}", "pools.m.slo"),
         ("    limits: {policy: gradient}", "pools.m.limits"),
