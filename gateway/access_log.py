@@ -53,9 +53,9 @@ class AccessLog:
         body_read_s = record.body_read_s or record.received_s
         queue_s = (record.admitted_s or body_read_s) - body_read_s
         ttft_s = record.ttft_s
-        trace_id = f'"{record.traceparent[3:35].decode("ascii")}"' if record.traceparent else "null"
         return (
-            f'{{"ts":{record.received_unix_s:.6f},"level":"info","msg":"request","trace_id":{trace_id},'
+            f'{{"ts":{record.received_unix_s:.6f},"level":"info","msg":"request","trace_id":"{record.trace_id}",'
+            f'"span_id":"{record.span_id}","trace_sampled":{"false" if record.keep_reason is None else "true"},'
             f'"request_id":"{record.request_id}",{self._names(record)},'
             f'"stream":{"true" if record.stream else "false"},"status":{record.status},"outcome":"{record.outcome}",'
             f'"error_type":{_text(record.error_type)},"attempts":{len(record.attempts)},'

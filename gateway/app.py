@@ -31,6 +31,7 @@ from .recorder.location import recorder_path
 from .recorder.recorder import Recorder
 from .requests_api import RequestsApi
 from .routes import Routes
+from .tracing import Tracing
 from .worker_numbers import Seat, WorkerNumbers
 
 _ADMIN_PATHS = ("/metrics", "/weir")
@@ -53,12 +54,16 @@ class App:
         self.config = config
         self.fleet = Fleet(config)
         self.access_log = AccessLog(access_out or sys.stdout.buffer, self.fleet)
+        self.tracing = Tracing(config, self.fleet)
         self.recorder = Recorder(recorder_path(config), config.recorder.max_rows, config.recorder.max_bytes)
         workers = WorkerNumbers(seat) if seat is not None else None
         self.metrics = Metrics(self.fleet, lambda: self.access_log.dropped, config.metrics, config.hash, workers)
         self.metrics.flights_dropped = lambda: self.recorder.dropped
-        flights = FlightLog((Paces().observe, self.metrics.observe, self.access_log.observe, self.recorder.observe))
-        self.openai = OpenAiApi(config, self.fleet, flights, Proxy(self.metrics, config.stream.keepalive_s))
+        self.metrics.trace_records = self.tracing.counts
+        readers = (self.tracing, Paces(), self.metrics, self.access_log, self.recorder)  # each after those it builds on
+        flights = FlightLog(tuple(reader.observe for reader in readers))
+        proxy = Proxy(self.metrics, config.stream.keepalive_s, config.telemetry.stall_s)
+        self.openai = OpenAiApi(config, self.fleet, flights, proxy, self.tracing)
         token = config.admin.token.get_secret_value() if config.admin.token else None
         ops = OpsApi(self.fleet, self.metrics, token, self.openai.unknown_model)
         requests = RequestsApi(self.recorder, ops.refused)
@@ -120,13 +125,14 @@ class App:
         self.recorder.start()
         for watch in watches:
             watch.start()
+        self.tracing.start()
         try:
             yield
         finally:
             await probes.stop()
             await self.fleet.aclose()
             self.access_log.flush()
-            await asyncio.to_thread(self.recorder.stop)
+            await asyncio.gather(self.tracing.stop(), asyncio.to_thread(self.recorder.stop))
             for watch in watches:
                 watch.stop()
 

@@ -22,6 +22,7 @@ from .fleet import Endpoint
 from .flight import AttemptRecord
 from .metrics import Metrics
 from .relay import Relay, TimedOut
+from .trace_context import context_headers
 from .upstream.contract import ResponseHead
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ log = logging.getLogger("weir.embeddings")
 # What an engine says to a request at whose faults the others may have no part; llama.cpp says 500 to a large input.
 _REFUSED = frozenset((400, 413, 422, 500))
 # Of one request: what else differs, as a credential that is passed on, keeps requests apart.
-_OWN_HEADERS = frozenset((b"x-request-id", b"traceparent", b"tracestate"))
+_OWN_HEADER = b"x-request-id"
 
 
 class Share(NamedTuple):
@@ -54,10 +55,11 @@ class _Key(NamedTuple):
 class _Member:
     """One request of a batch; implements ``deadlines.Watched`` for its own total time."""
 
-    __slots__ = ("call", "due_s", "extent", "inputs", "outcome")
+    __slots__ = ("attempt", "call", "due_s", "extent", "inputs", "outcome")
 
-    def __init__(self, call: Call, inputs: Inputs, extent: Extent) -> None:
+    def __init__(self, call: Call, attempt: AttemptRecord, inputs: Inputs, extent: Extent) -> None:
         self.call = call
+        self.attempt = attempt
         self.inputs = inputs
         self.extent = extent
         self.outcome: asyncio.Future[Share | None] = asyncio.get_running_loop().create_future()
@@ -84,6 +86,7 @@ class _Batch:
         members: Those whose clients are still there.
         attempt: The marks of the joined attempt.
         head: The head of its answer, once that is over.
+        speaker: Trace and span id of the member's attempt that the engine is told of; of two traces it can join one.
         timer: Sends the batch; None once it waits no longer.
         task: Serves it; None before, and for one request that goes on alone.
     """
@@ -94,6 +97,7 @@ class _Batch:
         self.members = [first]
         self.attempt = AttemptRecord(endpoint.id, "", 0.0)
         self.head: ResponseHead | None = None
+        self.speaker: tuple[str, str] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -110,6 +114,8 @@ class _Batch:
         attempt.head_s, attempt.first_byte_s, attempt.status = joined.head_s, joined.first_byte_s, joined.status
         attempt.reused = joined.reused or call.follows  # a new connection is counted once
         relay.head = self.head
+        if self.speaker is not None and self.speaker[1] != attempt.span_id:
+            attempt.joined = self.speaker
 
 
 class EmbeddingBatcher:
@@ -146,8 +152,8 @@ class EmbeddingBatcher:
         extent = Extent.of(inputs.tokens)
         if not rules.may_wait(extent, len(call.request.raw)):
             return None
-        headers = tuple([header for header in call.headers if header[0] not in _OWN_HEADERS])
-        member = _Member(call, inputs, extent)
+        headers = tuple([header for header in call.headers if header[0] != _OWN_HEADER])
+        member = _Member(call, attempt, inputs, extent)
         batch = self._join(_Key(endpoint.id, inputs.kind, inputs.rest, headers), member, endpoint, rules)
         self._deadlines.add(member)
         try:
@@ -224,7 +230,7 @@ class EmbeddingBatcher:
         # member's total time runs on its own; that of the last to come is the longest.
         record = max((member.call.record for member in members), key=lambda record: record.received_s)
         gaps = self._metrics.endpoint(call.pool.name, record.model, batch.endpoint.id).gaps
-        relay = Relay(record, batch.attempt, call.link, call.pool.config.timeouts, gaps, self._deadlines)
+        relay = Relay(record, batch.attempt, call.link, call.pool.config.timeouts, gaps, self._deadlines, inf)
         for follower in members[1:]:
             follower.call.follows = True
         try:
@@ -257,8 +263,11 @@ class EmbeddingBatcher:
         model = endpoint.config.model or call.pool.name
         request = join(call.request, [member.inputs for member in members], model)
         path, body, streamed, dropped = adapter.encode(request, model)
-        request_id = [header for header in call.headers if header[0] == b"x-request-id"]
-        wire = endpoint.wire(request.method, path, body, (*batch.key.headers, *request_id))
+        request_id = [header for header in call.headers if header[0] == _OWN_HEADER]
+        speaker = next((member for member in members if member.call.record.sampled), members[0])
+        batch.speaker = (speaker.call.record.trace_id, speaker.attempt.span_id)
+        context = context_headers(speaker.call.record, speaker.attempt)
+        wire = endpoint.wire(request.method, path, body, (*batch.key.headers, *request_id, *context))
         exchange = await endpoint.upstream.send(wire, relay, connect_timeout_s=call.pool.config.timeouts.connect_s)
         relay.sent(exchange, stream=streamed)
         head = await relay.head_came()

@@ -6,16 +6,33 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from adapters.types import EngineTimings, Usage
 
 from .errors import GatewayError, Outcome
 from .fleet import NO_SAMPLE, LoadSample
 
+if TYPE_CHECKING:
+    from .trace_context import CallerFacts
+
 log = logging.getLogger("weir.flight")
 
 Operation = Literal["chat", "text_completion", "embeddings", "other"]
+
+
+class Stall(NamedTuple):
+    """A long silence in the middle of an answer.
+
+    Attributes:
+        ended_s: When it was over, monotonic.
+        gap_s: How long it was.
+        chunk: The chunk with output that ended it, counted from 1.
+    """
+
+    ended_s: float
+    gap_s: float
+    chunk: int
 
 
 @dataclass(slots=True)
@@ -23,6 +40,9 @@ class AttemptRecord:
     """One try at one endpoint. Times are monotonic seconds, None for what did not happen.
 
     Attributes:
+        span_id: 16 hexadecimal digits; what the engine is told as the parent of its spans.
+        joined: Trace and span id of the attempt whose request to the engine carried this one too; None if its own did.
+        stalls: The first silences longer than ``telemetry.stall``.
         timings: Where the engine says that its time went; None if it does not say.
         engine: The dialect that was spoken.
         in_flight: Requests of ours open at the endpoint, this one included.
@@ -52,6 +72,9 @@ class AttemptRecord:
     expected_prefill_s: float | None = None
     expected_token_s: float | None = None
     route_s: float = 0.0
+    span_id: str = ""
+    joined: tuple[str, str] | None = None
+    stalls: tuple[Stall, ...] = ()
 
 
 @dataclass(slots=True)
@@ -70,6 +93,12 @@ class FlightRecord:
         chunks: Chunks with output.
         client_write_wait_s: Time in which the client took no bytes.
         trace_id: 32 hexadecimal digits, the client's or ours; "" while it is not known.
+        span_id: Of the request itself, 16 hexadecimal digits; "" while it is not known.
+        parent_span_id: The client's span, "" if it told none.
+        sampled: Its trace is kept whatever happens, and engines are told so.
+        traceparent: Goes to engines unchanged; None if each attempt tells of its own span.
+        tracestate: The client's, for engines.
+        caller: What only a trace tells of the client; None if none are made.
         keep_reason: Why its trace is exported; None if it is not. Set by the first reader of closed records.
     """
 
@@ -100,6 +129,11 @@ class FlightRecord:
     outcome: Outcome | None = None
     error_type: str | None = None
     trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str = ""
+    sampled: bool = False
+    tracestate: bytes | None = None
+    caller: CallerFacts | None = None
     keep_reason: str | None = None
 
     @property

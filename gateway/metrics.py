@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from . import __version__
 from .config import MetricsConfig
@@ -40,6 +41,7 @@ class Metrics:
     Attributes:
         stream_buffer_bytes: Reads how much was read from engines and not yet taken by clients.
         flights_dropped: Reads how many records the flight recorder has lost.
+        trace_records: How many requests had their traces end how.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Metrics:
         self._access_lines_dropped = access_lines_dropped
         self.stream_buffer_bytes: Callable[[], int] = lambda: 0
         self.flights_dropped: Callable[[], int] = lambda: 0
+        self.trace_records: Mapping[str, int] = MappingProxyType({})
         self._config_hash = config_hash
         self._workers = workers
         room = self._room = Room(options.max_series)
@@ -273,6 +276,10 @@ class Metrics:
         yield ReadFamily(
             "weir_recorder_dropped_total", "Flight records that did not get into the recorder's file.", (),
             lambda: [((), self.flights_dropped())], "counter",
+        )  # fmt: skip
+        yield ReadFamily(
+            "weir_trace_records_total", "Requests finished, by what became of their traces.", ("result",),
+            lambda: [((result,), count) for result, count in self.trace_records.items()], "counter",
         )  # fmt: skip
         yield ReadFamily(
             "weir_build_info", "Always 1.", ("version", "python"),

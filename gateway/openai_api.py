@@ -24,6 +24,7 @@ from .flight import FlightLog, FlightRecord
 from .paths import engine_path
 from .proxy import Call, Proxy
 from .request_head import RequestHead, read_head
+from .tracing import Tracing
 
 log = logging.getLogger("weir.api")
 
@@ -43,11 +44,12 @@ _MAX_PARTS = 100
 class OpenAiApi:
     """The ASGI endpoint of every path below ``/v1`` but the model list."""
 
-    def __init__(self, config: Config, fleet: Fleet, flights: FlightLog, proxy: Proxy) -> None:
+    def __init__(self, config: Config, fleet: Fleet, flights: FlightLog, proxy: Proxy, tracing: Tracing) -> None:
         self._config = config
         self._fleet = fleet
         self._flights = flights
         self._proxy = proxy
+        self._tracing = tracing
         self._cors = Cors(config.cors.allow_origins)
         self._max_body_bytes = config.limits_http.body_bytes
 
@@ -59,6 +61,7 @@ class OpenAiApi:
         )
         link.extra_headers = b"x-request-id: %b\r\n%b" % (head.request_id, self._page_headers(head.origin))
         record = self._flights.open(head.request_id.decode("ascii"), scope["method"], path[:_PATH_SHOWN_CHARS])
+        self._tracing.begin(record, head, scope)
         task = asyncio.current_task()
         assert task is not None
         call: Call | None = None
@@ -117,8 +120,6 @@ class OpenAiApi:
         method = scope["method"]
         operation = OPERATIONS.get(path, "other")
         record.operation = operation
-        record.traceparent = head.traceparent
-        record.trace_id = head.traceparent[3:35].decode("ascii") if head.traceparent else ""
         if operation != "other" and method != "POST":
             raise BadRequest(f"{path} takes POST, not {method}", status=405, code="method_not_allowed", allow="POST")
         if method not in _METHODS:
@@ -138,6 +139,8 @@ class OpenAiApi:
         record.pool, record.model = pool.name, model if self._fleet.pool_of(model) else pool.name
         stream = body.get("stream") is True and operation != "embeddings"
         record.stream = stream
+        if record.caller is not None:
+            record.caller = record.caller.asking(body)
         request = GatewayRequest(
             request_id=record.request_id,
             operation=operation,
@@ -155,10 +158,6 @@ class OpenAiApi:
             else (b"content-type", b"application/json"),
             (b"x-request-id", head.request_id),
         ]
-        if head.traceparent is not None:
-            headers.append((b"traceparent", head.traceparent))
-            if head.tracestate is not None:
-                headers.append((b"tracestate", head.tracestate))
         if pool.config.forward_authorization and head.authorization:
             headers.append((b"authorization", head.authorization))
         return Call(request, pool, record, link, tuple(headers), trailers=head.trailers)

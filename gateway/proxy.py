@@ -29,6 +29,7 @@ from .keepalive import KeepAlive
 from .metrics import Metrics
 from .relay import Relay, TimedOut
 from .timing import server_timing, timing_comment
+from .trace_context import context_headers, new_span_id
 from .upstream.contract import ResponseHead, TransportError
 
 DONE = b"data: [DONE]\n\n"
@@ -43,7 +44,7 @@ class Call:
     """One request on its way.
 
     Attributes:
-        headers: What goes to every endpoint: content type, request id, trace context.
+        headers: What goes to every endpoint: content type, request id. The trace context is each attempt's own.
         trailers: Whether the client takes HTTP trailers; from the commit on, whether they are announced.
         committed: Bytes of an answer have gone to the client.
         opaque: The body is passed on undecoded, so that a broken one can only be cut off.
@@ -65,9 +66,10 @@ class Call:
 class Proxy:
     """Serves calls."""
 
-    def __init__(self, metrics: Metrics, keepalive_s: float) -> None:
+    def __init__(self, metrics: Metrics, keepalive_s: float, stall_s: float) -> None:
         self._metrics = metrics
         self._keepalive_s = keepalive_s
+        self._stall_s = stall_s
         self._deadlines = Deadlines()
         self._batcher = EmbeddingBatcher(metrics, self._deadlines)
 
@@ -99,7 +101,9 @@ class Proxy:
         if choice is None:
             raise _no_choice(pool, call.request, needs)
         while True:
-            attempt = AttemptRecord(choice.endpoint_id, choice.reason, perf_counter(), route_s=route_s)
+            attempt = AttemptRecord(
+                choice.endpoint_id, choice.reason, perf_counter(), route_s=route_s, span_id=new_span_id()
+            )
             record.attempts.append(attempt)
             tried |= {choice.endpoint_id}
             error = await self._attempt(call, pool.endpoints[choice.endpoint_id], attempt)
@@ -118,7 +122,9 @@ class Proxy:
     async def _attempt(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord) -> GatewayError | None:
         """Tries one endpoint. Returns what the client is told if nobody else can do it, None if it is done."""
         series = self._metrics.endpoint(call.pool.name, call.record.model, endpoint.id)
-        relay = Relay(call.record, attempt, call.link, call.pool.config.timeouts, series.gaps, self._deadlines)
+        relay = Relay(
+            call.record, attempt, call.link, call.pool.config.timeouts, series.gaps, self._deadlines, self._stall_s
+        )
         try:
             with endpoint.lease:
                 attempt.engine, attempt.load = endpoint.adapter.name, endpoint.load
@@ -163,7 +169,7 @@ class Proxy:
                 attempt.outcome = "ok"
                 return
         path, body, streamed, dropped = adapter.encode(request, endpoint.config.model or call.pool.name)
-        wire = endpoint.wire(request.method, path, body, call.headers)
+        wire = endpoint.wire(request.method, path, body, (*call.headers, *context_headers(call.record, attempt)))
         exchange = await endpoint.upstream.send(wire, relay, connect_timeout_s=call.pool.config.timeouts.connect_s)
         del wire, body  # a prompt is not kept for as long as its answer runs
         relay.sent(exchange, stream=streamed and request.operation != "other")

@@ -18,13 +18,14 @@ from adapters.types import AdapterError, Answer, AnswerReader, MalformedStream, 
 from .client_link import ClientLink
 from .config import TimeoutsConfig
 from .deadlines import Deadlines
-from .flight import AttemptRecord, FlightRecord
+from .flight import AttemptRecord, FlightRecord, Stall
 from .histogram import GAP, Distribution
 from .upstream.contract import Exchange, ResponseHead, TransportError
 
 MAX_ERROR_BODY_BYTES = 65536
 # Chunks that come before the first output wait for it: a role, the progress of a prefill.
 MAX_HELD_BYTES = 1024 * 1024
+MAX_STALLS = 8
 
 
 class TimedOut(Exception):
@@ -70,12 +71,14 @@ class Relay:
         "_live",
         "_longest_gap_s",
         "_loop",
+        "_notable_gap_s",
         "_outputs",
         "_paused_s",
         "_plain",
         "_reader",
         "_record",
         "_shortest_s",
+        "_stall_s",
         "_stream",
         "_timeouts",
         "_total_due_s",
@@ -96,6 +99,7 @@ class Relay:
         timeouts: TimeoutsConfig,
         gaps: Distribution,
         deadlines: Deadlines,
+        stall_s: float,
     ) -> None:
         self.head: ResponseHead | None = None
         self.failure: Exception | None = None
@@ -108,6 +112,8 @@ class Relay:
         self._gap_counts = gaps.counts
         self._gap_sum_s = 0.0
         self._longest_gap_s = 0.0
+        self._stall_s = stall_s
+        self._notable_gap_s = 0.0  # the longest so far, at most a stall's: one comparison finds both
         self._bytes_out = 0
         self._deadlines = deadlines
         self._total_due_s = record.received_s + timeouts.total_s
@@ -299,11 +305,11 @@ class Relay:
                 if quote > text_at and quote + suffix_bytes == len(data):
                     now_s = perf_counter()
                     gap_s = now_s - self.last_s
-                    if gap_s > self._longest_gap_s:
-                        self._longest_gap_s = gap_s
                     self._gap_sum_s += gap_s
                     self._gap_counts[bisect_left(GAP, gap_s)] += 1
                     self._outputs += 1
+                    if gap_s > self._notable_gap_s:
+                        self._note_gap(now_s, gap_s, self._outputs)
                     self.last_s = now_s
                     self._bytes_out += len(data)
                     self._write_chunk(b"%x\r\n%b\r\n" % (len(data), data))
@@ -369,7 +375,8 @@ class Relay:
         now_s = perf_counter()
         if self._outputs:
             new, gap_s = outputs - self._outputs, now_s - self.last_s
-            self._longest_gap_s = max(self._longest_gap_s, gap_s)
+            if gap_s > self._notable_gap_s:
+                self._note_gap(now_s, gap_s, self._outputs + 1)
             self._gaps.observe_n(gap_s / new, new)
         else:
             self._attempt.first_output_s = now_s
@@ -378,6 +385,12 @@ class Relay:
             self._gaps.observe_n(0.0, outputs - 1)  # what came in one read came without a gap
         self._outputs = outputs
         self.last_s = now_s
+
+    def _note_gap(self, now_s: float, gap_s: float, chunk: int) -> None:
+        self._longest_gap_s = max(self._longest_gap_s, gap_s)
+        self._notable_gap_s = min(self._longest_gap_s, self._stall_s)
+        if gap_s > self._stall_s and len(self._attempt.stalls) < MAX_STALLS:
+            self._attempt.stalls += (Stall(now_s, gap_s, chunk),)
 
     def _hold(self, out: bytes) -> None:
         if self._attempt.first_byte_s is None:

@@ -9,6 +9,8 @@ from .models import (
     EndpointConfig,
     Engine,
     HealthConfig,
+    KeepRuleConfig,
+    KeepSlowerConfig,
     LimitsHttpConfig,
     LogConfig,
     MetricsConfig,
@@ -18,6 +20,7 @@ from .models import (
     RoutingConfig,
     ShutdownConfig,
     StreamConfig,
+    TelemetryConfig,
     TimeoutsConfig,
 )
 
@@ -28,6 +31,8 @@ __all__ = [
     "EndpointConfig",
     "Engine",
     "HealthConfig",
+    "KeepRuleConfig",
+    "KeepSlowerConfig",
     "LimitsHttpConfig",
     "LogConfig",
     "MetricsConfig",
@@ -37,5 +42,6 @@ __all__ = [
     "RoutingConfig",
     "ShutdownConfig",
     "StreamConfig",
+    "TelemetryConfig",
     "TimeoutsConfig",
 ]

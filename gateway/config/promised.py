@@ -13,7 +13,6 @@ KEYS: Final = frozenset(
         ("pools", "*", "routing", "header"),
         ("pools", "*", "slo"),
         ("shared_state",),
-        ("telemetry",),
     }
 )
 

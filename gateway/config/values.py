@@ -36,6 +36,8 @@ _TRANSPORT_HEADERS: Final = frozenset(
     }
 )
 
+_CREDENTIAL_HEADERS: Final = frozenset({"api-key", "authorization", "cookie", "proxy-authorization", "x-api-key"})
+
 
 def split_address(text: str) -> tuple[str, int]:
     """Splits ``HOST:PORT`` into host (an IPv6 one without its brackets) and port; port 0 lets the system choose.
@@ -92,11 +94,30 @@ def endpoint_url(text: str) -> str:
     if port == 0:
         raise ValueError("needs a port from 1 to 65535")
     if "?" in text or "#" in text:
-        raise ValueError("must not have a query or a fragment: give the engine's base URL")
+        raise ValueError("must not have a query or a fragment: give the base URL alone")
     netloc = f"[{host}]" if ":" in host else host
     if port is not None:
         netloc += f":{port}"
     return f"{parts.scheme}://{netloc}{_base_path(parts.path)}"
+
+
+def collector_url(text: str) -> str:
+    """Returns the base URL of an OTLP receiver, written with or without ``/v1/traces``; see ``endpoint_url``."""
+    return endpoint_url(text.strip().rstrip("/").removesuffix("/v1/traces"))
+
+
+def seen_header_name(text: str) -> str:
+    """Returns, in lower case, the name of a header that a rule compares.
+
+    Raises:
+        ValueError: HTTP allows no such name, or its value is a credential, which has no place in a rule.
+    """
+    name = text.strip().lower()
+    if _TOKEN.fullmatch(name) is None:
+        raise ValueError("is no header name: use letters, digits and hyphens")
+    if name in _CREDENTIAL_HEADERS:
+        raise ValueError("carries credentials: a rule compares other headers only")
+    return name
 
 
 def header_name(text: str) -> str:

@@ -13,12 +13,15 @@ from adapters.engine_load import EngineLoad
 from adapters.types import EngineTimings, Usage
 
 from ..fleet import LoadSample
-from ..flight import AttemptRecord, FlightRecord
+from ..flight import AttemptRecord, FlightRecord, Stall
+
+LEFT_OUT: Final = ("caller", "traceparent", "tracestate")
+"""What clients and engines are told or were told by, and nobody asks for afterwards."""
 
 # What needs a word of its own, behind the fields that JSON has.
 _OF_RECORD: Final = ("attempts", "usage")
-_OF_ATTEMPT: Final = ("timings", "load")
-_RECORD: Final = tuple(field.name for field in fields(FlightRecord) if field.name not in _OF_RECORD)
+_OF_ATTEMPT: Final = ("timings", "load", "joined", "stalls")
+_RECORD: Final = tuple(field.name for field in fields(FlightRecord) if field.name not in (*_OF_RECORD, *LEFT_OUT))
 _ATTEMPT: Final = tuple(field.name for field in fields(AttemptRecord) if field.name not in _OF_ATTEMPT)
 _record_values = attrgetter(*_RECORD)
 _attempt_values = attrgetter(*_ATTEMPT)
@@ -28,7 +31,7 @@ FIELDS: Final = (*_RECORD, *_OF_RECORD, *_ATTEMPT, *_OF_ATTEMPT)
 
 
 def dump(records: Sequence[FlightRecord]) -> bytes:
-    return orjson.dumps([_plain(record) for record in records], default=_text)
+    return orjson.dumps([_plain(record) for record in records])
 
 
 def load(data: bytes) -> list[FlightRecord]:
@@ -50,6 +53,8 @@ def _plain(record: FlightRecord) -> tuple[Any, ...]:
             _attempt_values(attempt),
             None if attempt.timings is None else tuple(attempt.timings),
             (tuple(attempt.load.load), attempt.load.asked_s),
+            attempt.joined,
+            [tuple(stall) for stall in attempt.stalls],
         )
         for attempt in record.attempts
     ]
@@ -64,16 +69,14 @@ def _record(values: list[Any], attempts: list[Any], usage: list[Any] | None) -> 
     )
 
 
-def _attempt(values: list[Any], timings: list[Any] | None, load: list[Any]) -> AttemptRecord:
+def _attempt(
+    values: list[Any], timings: list[Any] | None, load: list[Any], joined: list[Any] | None, stalls: list[Any]
+) -> AttemptRecord:
     figures, asked_s = load
     return AttemptRecord(
         **dict(zip(_ATTEMPT, values, strict=True)),
         timings=None if timings is None else EngineTimings(*timings),
         load=LoadSample(EngineLoad(*figures), asked_s),
+        joined=None if joined is None else (joined[0], joined[1]),
+        stalls=tuple(Stall(*stall) for stall in stalls),
     )
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.decode("ascii")
-    raise TypeError(type(value))

@@ -26,7 +26,9 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "ts": float,
     "level": str,
     "msg": str,
-    "trace_id": (str, type(None)),
+    "trace_id": str,
+    "span_id": str,
+    "trace_sampled": bool,
     "request_id": str,
     "pool": str,
     "model": str,
@@ -96,7 +98,9 @@ async def test_a_record_becomes_one_line_with_every_field() -> None:
         first_output_s=10.75,
         usage=Usage(7, 3),
         chunks=2,
-        traceparent=b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01",
+        trace_id="a" * 32,
+        span_id="b" * 16,
+        keep_reason="slow",
         attempts=[AttemptRecord("e", "why", 10.5)],
     )
     log.observe(flown)
@@ -104,7 +108,7 @@ async def test_a_record_becomes_one_line_with_every_field() -> None:
     (line,) = out.lines
     checked(line)
     assert out.getvalue().endswith(b"\n")
-    assert line["trace_id"] == "a" * 32
+    assert (line["trace_id"], line["span_id"], line["trace_sampled"]) == ("a" * 32, "b" * 16, True)
     assert (line["endpoint"], line["engine"], line["attempts"]) == ("e", "vllm", 1)
     assert (line["input_tokens"], line["output_tokens"]) == (7, 3)
     assert (line["queue_s"], line["ttft_s"], line["duration_s"]) == (0.25, 0.5, 0.75)
@@ -227,7 +231,9 @@ async def test_the_trace_id_is_the_clients() -> None:
         await gw.raw(request_bytes("POST", "/v1/chat/completions", r0(), [("traceparent", 'bad"')]))
         first, second = await gw.logs.access(2)
         assert (first["trace_id"], first["request_id"]) == (trace, "mine")
-        assert second["trace_id"] is None
+        assert len(second["trace_id"]) == 32
+        assert second["trace_id"] != trace
+        assert (first["trace_sampled"], second["trace_sampled"]) == (False, False)  # nobody takes traces here
 
 
 class Broken(io.BytesIO):

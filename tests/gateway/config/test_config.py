@@ -24,6 +24,10 @@ def test_every_default_is_the_documented_one() -> None:
     assert (subject.limits_http.body_bytes, subject.limits_http.header_bytes) == (64 * 2**20, 64 * 2**10)
     assert (subject.log.level, subject.cors.allow_origins) == ("info", ())
     assert (subject.admin.listen, subject.admin.token, subject.shutdown.drain_s) == (None, None, 30.0)
+    telemetry = subject.telemetry
+    assert (telemetry.otlp_endpoint, telemetry.sample_ratio, telemetry.trust_parent) == (None, 0.1, True)
+    assert (telemetry.keep_slower_than.ttft_s, telemetry.keep_slower_than.duration_s) == (2.0, 0.0)
+    assert (telemetry.keep, telemetry.tail_per_second, telemetry.stall_s) == ((), 20, 1.0)
     timeouts = subject.pools["m"].timeouts
     assert (timeouts.connect_s, timeouts.head_s, timeouts.first_token_s) == (2.0, 60.0, 60.0)
     assert (timeouts.stall_s, timeouts.total_s) == (30.0, 1800.0)

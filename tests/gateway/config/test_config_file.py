@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from gateway.config import Config, EndpointConfig
+from gateway.config import Config, EndpointConfig, KeepRuleConfig
 from gateway.config.file import load, parse
 from gateway.config.problems import ConfigError, Problem
 
@@ -65,6 +65,14 @@ log: {level: debug}
 cors: {allow_origins: ["https://chat.example.com"]}
 admin: {listen: 127.0.0.1:9090, token: t}
 shutdown: {drain: 0}
+telemetry:
+  otlp_endpoint: http://tempo:4318/v1/traces
+  sample_ratio: 1
+  trust_parent: no
+  keep_slower_than: {ttft: 500ms, duration: 1m}
+  keep: [{pool: m, model: default, header: {X-Team: payments}, min_prompt_tokens: 2, min_tokens: 10000}]
+  tail_per_second: 5
+  stall: 2s
 pools:
   m:
     aliases: [default, no]
@@ -86,6 +94,15 @@ pools:
     assert (subject.log.level, subject.cors.allow_origins) == ("debug", ("https://chat.example.com",))
     assert (subject.admin.listen, subject.admin.token) == ("127.0.0.1:9090", SecretStr("t"))
     assert subject.shutdown.drain_s == 0
+    telemetry = subject.telemetry
+    assert (telemetry.otlp_endpoint, telemetry.sample_ratio, telemetry.trust_parent) == ("http://tempo:4318", 1, False)
+    assert (telemetry.keep_slower_than.ttft_s, telemetry.keep_slower_than.duration_s) == (0.5, 60.0)
+    assert telemetry.keep == (
+        KeepRuleConfig(
+            pool="m", model="default", header={"x-team": "payments"}, min_prompt_tokens=2, min_tokens=10_000
+        ),
+    )
+    assert (telemetry.tail_per_second, telemetry.stall_s) == (5, 2.0)
     assert (pool.name, pool.aliases) == ("m", ("default", "no"))
     assert (pool.timeouts.connect_s, pool.timeouts.total_s, pool.health.eject_max_s) == (1.0, 3600.0, 420.0)
     assert (pool.retries.attempts, pool.retries.budget_ratio) == (1, 0.0)
@@ -165,7 +182,6 @@ def test_the_name_of_a_pool_is_its_key_and_no_key_in_it() -> None:
     [
         ("keys: []", "keys"),
         ("shared_state: {redis: redis://r}", "shared_state"),
-        ("telemetry: {sample_ratio: 0.1}", "telemetry"),
         ("limits: {on_shared_state_loss: reject}", "limits"),
         ("    slo: {ttft: 1s}", "pools.m.slo"),
         ("    limits: {policy: gradient}", "pools.m.limits"),
@@ -478,3 +494,23 @@ SHAPES = st.recursive(
 @given(SHAPES)
 def test_data_of_any_shape_is_read_or_refused_with_problems(data: object) -> None:
     assert read_or_problems(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ("{pool: x}", 'telemetry: has a rule for the pool "x", which does not exist'),
+        ("{model: x}", 'telemetry: has a rule for the model "x", which no pool answers to'),
+        ("{}", "telemetry.keep[0]: needs a condition; for every trace set telemetry.sample_ratio to 1"),
+        (
+            "{header: {Authorization: Bearer hidden}}",
+            "telemetry.keep[0].header.Authorization: carries credentials: a rule compares other headers only",
+        ),
+        ("{min_tokens: 0}", "telemetry.keep[0].min_tokens: must be at least 1"),
+        ("{key: x}", "telemetry.keep[0].key: unknown key"),
+    ],
+)
+def test_a_keep_rule_that_can_never_mean_what_it_says_is_refused(rule: str, says: str) -> None:
+    (mistake,) = mistakes(f"{POOL}telemetry: {{keep: [{rule}]}}\n")
+    assert mistake.startswith(f"weir.yaml:4: {says}")
+    assert "hidden" not in mistake

@@ -29,7 +29,11 @@ def validator() -> Any:
 
 def heading(block: tuple[str, ...]) -> str:
     """How the page names a block: ``pools.*.endpoints[]``."""
-    return f"`{'.'.join(block)}`".replace("endpoints.*", "endpoints[]") if block else "The top level"
+    return (
+        f"`{'.'.join(block)}`".replace("endpoints.*", "endpoints[]").replace("keep.*", "keep[]")
+        if block
+        else "The top level"
+    )
 
 
 def section(block: tuple[str, ...]) -> str:

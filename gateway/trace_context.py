@@ -1,0 +1,101 @@
+"""W3C Trace Context: the trace that a request belongs to, taken from its client or begun here, and told to engines.
+
+Ids are drawn early and cheaply, since an engine is told of a span that is built, if at all, after the last byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import getrandbits
+from typing import NamedTuple
+
+from policies.sampling import Header, HeadSampling
+
+from .flight import AttemptRecord, FlightRecord
+from .request_head import RequestHead
+
+_NUMBERS = (int, float)
+# Numbers of a request's body of which its trace tells.
+PARAMETERS = (
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "seed",
+    "n",
+)
+
+
+class CallerFacts(NamedTuple):
+    """What a trace tells of the client's request and nothing else asks for.
+
+    Attributes:
+        headers: Those that were asked for, by lower-case name, in the client's order.
+        parameters: Numbers among the body's ``PARAMETERS``.
+    """
+
+    http_version: str
+    scheme: str
+    headers: tuple[Header, ...]
+    parameters: tuple[tuple[str, float], ...] = ()
+
+    def asking(self, body: Mapping[str, object]) -> CallerFacts:
+        """Returns the same with the parameters of a parsed body; the body itself is not kept."""
+        told = [(name, value) for name in PARAMETERS if isinstance(value := body.get(name), _NUMBERS)]
+        return CallerFacts(self.http_version, self.scheme, self.headers, tuple(told)) if told else self
+
+
+class TraceHeads:
+    """Gives each request its place in a trace.
+
+    Args:
+        sampling: The decision on new traces; None if this process makes no traces. Then a client's context goes on
+            to engines unchanged, so that no engine's span hangs from one of ours that never comes.
+        trusts_parent: As in ``HeadSampling``, where there is none.
+    """
+
+    def __init__(self, sampling: HeadSampling | None, *, trusts_parent: bool = True) -> None:
+        self._traced = sampling is not None
+        self._trusts_parent = sampling.trusts_parent if sampling else trusts_parent
+        self._follows_parent = sampling.follows_parent if sampling else True
+        self._bound = sampling.bound if sampling else 0
+
+    def join(self, record: FlightRecord, head: RequestHead) -> None:
+        """Writes the request's trace id, span id, parent and sampled flag into its record."""
+        record.span_id = new_span_id()
+        came = head.traceparent
+        if came is None or not self._trusts_parent:
+            low = getrandbits(64)
+            record.trace_id = f"{getrandbits(64):016x}{low:016x}"
+            record.sampled = low < self._bound
+            return
+        text = came.decode("ascii")
+        record.trace_id = text[3:35]
+        record.parent_span_id = text[36:52]
+        record.tracestate = head.tracestate
+        if not self._traced:
+            record.traceparent = came
+        if self._follows_parent:
+            record.sampled = int(text[53:55], 16) & 1 == 1
+        else:
+            record.sampled = int(record.trace_id[16:], 16) < self._bound
+
+
+def new_span_id() -> str:
+    """Returns 16 hexadecimal digits."""
+    return f"{getrandbits(64):016x}"
+
+
+def context_headers(record: FlightRecord, attempt: AttemptRecord) -> tuple[Header, ...]:
+    """Returns ``traceparent``, and ``tracestate`` if the client sent one, for an attempt.
+
+    Of the flags only "sampled" is sent: OpenTelemetry for Rust, which TGI has, takes no version 00 with both bits set.
+    """
+    parent = record.traceparent
+    if parent is None:
+        parent = f"00-{record.trace_id}-{attempt.span_id}-{'01' if record.sampled else '00'}".encode("ascii")
+    if record.tracestate is None:
+        return ((b"traceparent", parent),)
+    return ((b"traceparent", parent), (b"tracestate", record.tracestate))
