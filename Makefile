@@ -16,7 +16,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-demo setup-node setup-clients setup-vllm fmt check test test-nginx test-node test-engine test-clients test-vllm bench bench-quick run demo fuzz lock hooks clean
+.PHONY: help setup setup-demo setup-node setup-clients setup-vllm fmt check test test-nginx test-node test-engine test-clients test-vllm bench bench-quick run demo dashboards pictures fuzz lock hooks clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +124,12 @@ demo: $(VENV)/base ## serve a small real model on 127.0.0.1:8080
 	@$(MAKE) --no-print-directory setup-demo || \
 	  echo "The real engine could not be installed (pip says why above), so the demo takes the simulated one." >&2
 	@exec $(BIN)/weir demo $(ARGS)
+
+dashboards: setup ## make Grafana's dashboards again, deploy/grafana/dashboards
+	$(BIN)/python -m deploy.dashboards
+
+pictures: setup ## draw docs/pictures from a real run; needs Debian's prometheus
+	$(BIN)/python -m deploy.pictures
 
 fuzz: $(VENV)/fuzz ## fuzz the framers for FUZZ_S seconds (60)
 	$(BIN)/python tests/fuzz/fuzz_framers.py -max_total_time=$(or $(FUZZ_S),60)

@@ -32,6 +32,8 @@ TARGETS = (
     "bench-quick",
     "run",
     "demo",
+    "dashboards",
+    "pictures",
     "fuzz",
 )
 
