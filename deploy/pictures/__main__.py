@@ -1,16 +1,18 @@
-"""Runs half a minute of traffic and draws what the dashboards would show."""
+"""Runs half a minute of traffic and draws what the dashboards would show, and what ``weir explain --heatmap`` does."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from deploy.local_prometheus import MISSING, PROMETHEUS
+from gateway.__main__ import main as explain
 
 from .picture import PICTURES
-from .run import recorded
+from .run import FLIGHTS, recorded
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
@@ -21,6 +23,10 @@ async def draw(folder: Path) -> None:
         async with recorded(Path(scratch)) as (prometheus, span):
             for picture in PICTURES:
                 picture.draw(folder, await picture.panel().data(prometheus, span), span)
+            since = ("--since", f"{time.time() - span.begin_unix_s:.0f}s")
+            file, png = Path(scratch) / FLIGHTS, folder / "who-waited.png"
+            if explain(["explain", "--heatmap", *since, "--file", str(file), "--png", str(png)]) != 0:
+                raise RuntimeError("weir explain drew nothing")
 
 
 def main() -> int:

@@ -27,6 +27,7 @@ PATIENCE_S = (1.2, 6.0)
 """A client that has no token by some time in between leaves."""
 WARM_UP = ((0.5, 8.0),)
 CHAT = "/v1/chat/completions"
+FLIGHTS = "flights.sqlite"
 ENGINE = (
     *("--port", "0", "--dialect", "sglang", "--model", "llama-3-8b", "--slots", "8"),
     *("--ttft", "60ms", "--itl", "20ms", "--prefill-rate", "3000", "--jitter", "0.4"),
@@ -47,7 +48,7 @@ async def recorded(folder: Path) -> AsyncGenerator[tuple[LocalPrometheus, Span]]
         ]
         urls = [await _address(engine) for engine in engines]
         config = folder / "weir.json"
-        config.write_text(_config(urls))
+        config.write_text(_config(urls, folder / FLIGHTS))
         weir = stack.enter_context(EngineProcess("weir", "gateway", ("serve", "-c", str(config)), folder / "weir.log"))
         url = await _address(weir)
         targets: Targets = {
@@ -64,10 +65,10 @@ async def recorded(folder: Path) -> AsyncGenerator[tuple[LocalPrometheus, Span]]
         yield prometheus, Span(begin_unix_s, time.time(), STEP_S, WINDOW_S)
 
 
-def _config(urls: list[str]) -> str:
+def _config(urls: list[str], flights: Path) -> str:
     endpoints = [{"id": f"gpu-{n}", "url": url, "engine": "sglang"} for n, url in enumerate(urls)]
     pools = {"llama-3-8b": {"endpoints": endpoints}}
-    return json.dumps({"listen": "127.0.0.1:0", "recorder": {"path": "memory"}, "pools": pools})
+    return json.dumps({"listen": "127.0.0.1:0", "recorder": {"path": str(flights)}, "pools": pools})
 
 
 async def _address(process: EngineProcess) -> str:
