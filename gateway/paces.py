@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from policies.engine_pace import NOTHING_SEEN, Level, moving_mean, prompt_size
+from policies.engine_pace import SAMPLES_NEEDED, moving_mean, next_level_s, prompt_size
 
-from .flight import AttemptRecord, FlightRecord
+from .flight import FlightRecord
+
+_NOTHING_SEEN = (0.0, 0)
 
 
 class Paces:
     """An observer of ``FlightLog``, ahead of those who tell where the time went."""
 
     def __init__(self) -> None:
-        # As many as the configuration has endpoints, by the sizes of prompts
-        self._first_output: dict[tuple[str, int], Level] = {}
+        # As many as there are endpoints, by the sizes of prompts: a level in seconds, and of how many answers
+        self._first_output: dict[tuple[str, int], tuple[float, int]] = {}
         self._token_s: dict[str, float] = {}
 
     def observe(self, record: FlightRecord) -> None:
@@ -23,18 +25,15 @@ class Paces:
         endpoint = attempt.endpoint_id
         prompt_tokens = record.bytes_in // 4 if usage is None else usage.prompt_tokens - (usage.cached_tokens or 0)
         size = endpoint, prompt_size(prompt_tokens)
-        level = self._first_output.get(size, NOTHING_SEEN)
-        attempt.expected_prefill_s = level.expected_s
-        attempt.expected_token_s = self._token_s.get(endpoint)
-        if attempt.outcome == "ok" and attempt.sent_s is not None and attempt.first_output_s is not None:
-            self._first_output[size] = level.after(attempt.first_output_s - attempt.sent_s)
-            if (token_s := _token_s(record, attempt)) is not None:
-                self._token_s[endpoint] = moving_mean(attempt.expected_token_s, token_s)
-
-
-def _token_s(record: FlightRecord, attempt: AttemptRecord) -> float | None:
-    if record.usage is None or record.usage.completion_tokens < 2 or record.client_write_wait_s:
-        return None
-    assert attempt.first_output_s is not None
-    ended_s = attempt.first_output_s if attempt.ended_s is None else attempt.ended_s
-    return (ended_s - attempt.first_output_s) / (record.usage.completion_tokens - 1)
+        level_s, samples = self._first_output.get(size, _NOTHING_SEEN)
+        if samples >= SAMPLES_NEEDED:
+            attempt.expected_prefill_s = level_s
+        known_s = attempt.expected_token_s = self._token_s.get(endpoint)
+        sent_s, first_s, ended_s = attempt.sent_s, attempt.first_output_s, attempt.ended_s
+        if attempt.outcome != "ok" or sent_s is None or first_s is None or ended_s is None:
+            return
+        sample_s = first_s - sent_s
+        self._first_output[size] = (next_level_s(level_s, sample_s) if samples else sample_s), samples + 1
+        if usage is not None and usage.completion_tokens > 1 and not record.client_write_wait_s:
+            token_s = (ended_s - first_s) / (usage.completion_tokens - 1)
+            self._token_s[endpoint] = moving_mean(known_s, token_s)

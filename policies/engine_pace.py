@@ -6,8 +6,6 @@ excess was spent in the engine's queue.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 # A level follows a quicker answer by this share of the difference, and rises by at most the other share of itself: it
 # stays near the quickest, however long other answers had to queue.
 _DOWN, _UP = 0.3, 0.02
@@ -16,32 +14,15 @@ SAMPLES_NEEDED = 3
 _LARGEST = 24  # prompts of 16 million tokens and more are one size
 
 
-class Level(NamedTuple):
-    """When the first output comes that few others undercut.
+def next_level_s(known_s: float, sample_s: float) -> float:
+    """Returns when the first output comes that few others undercut, after one more answer.
 
-    Attributes:
-        value_s: From the attempt sent to its first output; 0 before the first answer.
-        samples: Answers so far.
+    Args:
+        known_s: The same before it.
+        sample_s: From the attempt sent to its first output.
     """
-
-    value_s: float = 0.0
-    samples: int = 0
-
-    def after(self, sample_s: float) -> Level:
-        """Returns what is known after one more answer."""
-        if self.samples == 0:
-            return Level(sample_s, 1)
-        step_s = sample_s - self.value_s
-        step_s = _DOWN * step_s if step_s < 0 else min(step_s, _UP * self.value_s)
-        return Level(self.value_s + step_s, self.samples + 1)
-
-    @property
-    def expected_s(self) -> float | None:
-        """When the first output comes if it need not queue; None while too few have come."""
-        return self.value_s if self.samples >= SAMPLES_NEEDED else None
-
-
-NOTHING_SEEN = Level()
+    step_s = sample_s - known_s
+    return known_s + (_DOWN * step_s if step_s < 0 else min(step_s, _UP * known_s))
 
 
 def prompt_size(prompt_tokens: int) -> int:
