@@ -1,4 +1,4 @@
-"""Whether the flight recorder delays the event loop: lateness of a 1 ms ticker as requests end, with and without a file.
+"""Whether the flight recorder delays the event loop: lateness of a 1 ms ticker as requests end, with a file or without.
 
 python -m bench.recorder [--per-second 2000] [--seconds 15] [--rounds 3]
 """
