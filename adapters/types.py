@@ -156,12 +156,26 @@ class StreamDecoder(Protocol):
             of this dialect. Nothing more will come out of ``feed``.
     """
 
-    outputs: int
-    usage: Usage | None
-    timings: EngineTimings | None
-    plain: PlainChunk | None
-    finished: bool
-    error: AdapterError | None
+    @property
+    def outputs(self) -> int: ...
+
+    @outputs.setter
+    def outputs(self, outputs: int) -> None: ...
+
+    @property
+    def usage(self) -> Usage | None: ...
+
+    @property
+    def timings(self) -> EngineTimings | None: ...
+
+    @property
+    def plain(self) -> PlainChunk | None: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+    @property
+    def error(self) -> AdapterError | None: ...
 
     def feed(self, data: bytes) -> bytes:
         """Returns the whole frames that ``data`` completes, ready for the client; b"" when it completes none.

@@ -1,4 +1,7 @@
-"""One JSON line for each finished request, on standard output; written in batches, no content, no credentials."""
+"""One JSON line for each finished request, on standard output; written in batches, no credentials.
+
+Content is in the lines of pools that capture it, and in no others.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import logging
 from typing import BinaryIO
 
 import orjson
+
+from adapters.json_values import write_json
 
 from .fleet import Fleet
 from .flight import FlightRecord
@@ -64,7 +69,7 @@ class AccessLog:
             f'"client_write_wait_s":{record.client_write_wait_s:.6f},"chunks":{record.chunks},'
             f'"input_tokens":{"null" if usage is None else usage.prompt_tokens},'
             f'"output_tokens":{"null" if usage is None else usage.completion_tokens},'
-            f'"bytes_in":{record.bytes_in},"bytes_out":{record.bytes_out}}}\n'
+            f'"bytes_in":{record.bytes_in},"bytes_out":{record.bytes_out}{_content(record)}}}\n'
         ).encode()
 
     def _names(self, record: FlightRecord) -> str:
@@ -125,6 +130,13 @@ class AccessLog:
         if self.dropped == 0:
             log.warning("access lines are lost: the output takes none (%s); weir_access_log_dropped_total counts", why)
         self.dropped += data.count(b"\n", end)
+
+
+def _content(record: FlightRecord) -> str:
+    if record.content is None:
+        return ""
+    said = {name: text for name, text in record.content._asdict().items() if text is not None}
+    return "," + write_json(said, b"").decode()[1:-1] if said else ""
 
 
 def _text(value: str | None) -> str:

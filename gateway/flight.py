@@ -14,6 +14,7 @@ from .errors import GatewayError, Outcome
 from .fleet import NO_SAMPLE, LoadSample
 
 if TYPE_CHECKING:
+    from .content import Content
     from .trace_context import CallerFacts
 
 log = logging.getLogger("weir.flight")
@@ -99,6 +100,7 @@ class FlightRecord:
         traceparent: Goes to engines unchanged; None if each attempt tells of its own span.
         tracestate: The client's, for engines.
         caller: What only a trace tells of the client; None if none are made.
+        content: What was said, for pools that capture it; for the access log alone.
         keep_reason: Why its trace is exported; None if it is not. Set by the first reader of closed records.
     """
 
@@ -134,6 +136,7 @@ class FlightRecord:
     sampled: bool = False
     tracestate: bytes | None = None
     caller: CallerFacts | None = None
+    content: Content | None = None
     keep_reason: str | None = None
 
     @property

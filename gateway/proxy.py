@@ -19,6 +19,7 @@ from policies.retry import wait_s
 from policies.types import Choice, RouteQuery
 
 from .client_link import ClientLink, HeaderBlock
+from .content import CapturingDecoder, Content, answer_of, prompt_of
 from .deadlines import Deadlines
 from .embedding_batcher import EmbeddingBatcher
 from .errors import GatewayError, NoCapable, NoEndpoint
@@ -81,6 +82,8 @@ class Proxy:
         """
         call.record.queued_s = call.record.admitted_s = perf_counter()
         call.pool.in_flight += 1
+        if call.pool.config.capture.prompts:
+            call.record.content = Content(prompt_of(call.request.raw, call.pool.config.capture))
         if call.request.stream and self._keepalive_s > 0 and call.request.operation != "other":
             call.keepalive = KeepAlive(call.link, self._keepalive_s, STREAM_HEADERS)
             self._deadlines.add(call.keepalive)
@@ -193,7 +196,14 @@ class Proxy:
     ) -> None:
         record, link = call.record, call.link
         commit = partial(self._commit, call, relay, dropped, attempt)
-        last = await relay.stream(adapter.stream_decoder(call.request), adapter.stream_type, commit)
+        decoder = adapter.stream_decoder(call.request)
+        capture = call.pool.config.capture
+        capturing = CapturingDecoder(decoder, capture) if capture.answers else None
+        try:
+            last = await relay.stream(capturing or decoder, adapter.stream_type, commit)
+        finally:
+            if capturing is not None:
+                record.content = (record.content or Content())._replace(answer=capturing.answer())
         if last is None:
             await self._read_no_stream(call.request, relay, adapter)
         now_s = perf_counter()
@@ -233,6 +243,9 @@ class Proxy:
         record.usage = answer.usage
         attempt.timings = answer.timings
         record.bytes_out = len(answer.body)
+        capture = call.pool.config.capture
+        if capture.answers and call.request.operation != "embeddings":
+            record.content = (record.content or Content())._replace(answer=answer_of(answer.body, capture))
         headers = b"content-type: application/json\r\n" + self._headers(call, dropped, attempt)
         call.link.respond(200, headers, answer.body)
 

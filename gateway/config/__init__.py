@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .models import (
     AdminConfig,
+    CaptureConfig,
     Config,
     CorsConfig,
     EndpointConfig,
@@ -26,6 +27,7 @@ from .models import (
 
 __all__ = [
     "AdminConfig",
+    "CaptureConfig",
     "Config",
     "CorsConfig",
     "EndpointConfig",

@@ -307,6 +307,16 @@ class EmbeddingsBatchConfig(_Block):
         return value
 
 
+class CaptureConfig(_Block):
+    """What people say and models answer, in the access log: personal data, and off."""
+
+    prompts: bool = Field(default=False, description="The beginning of each request's body, as `prompt`.")
+    answers: bool = Field(default=False, description="The beginning of each answer's text, as `answer`.")
+    max_chars: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=1000, description="Most characters of either; the rest is left out."
+    )
+
+
 class PoolConfig(_Block):
     """The endpoints that serve one model name."""
 
@@ -323,6 +333,7 @@ class PoolConfig(_Block):
     retries: RetriesConfig = RetriesConfig()
     routing: RoutingConfig = RoutingConfig()
     embeddings_batch: EmbeddingsBatchConfig = EmbeddingsBatchConfig()
+    capture: CaptureConfig = CaptureConfig()
     forward_authorization: bool = Field(
         default=False, description="Pass the client's Authorization header on to the engines."
     )

@@ -15,8 +15,8 @@ from adapters.types import EngineTimings, Usage
 from ..fleet import LoadSample
 from ..flight import AttemptRecord, FlightRecord, Stall
 
-LEFT_OUT: Final = ("caller", "traceparent", "tracestate")
-"""What clients and engines are told or were told by, and nobody asks for afterwards."""
+LEFT_OUT: Final = ("caller", "content", "traceparent", "tracestate")
+"""What was said, and what clients and engines were told and nobody asks for afterwards."""
 
 # What needs a word of its own, behind the fields that JSON has.
 _OF_RECORD: Final = ("attempts", "usage")
