@@ -91,8 +91,9 @@ class Metrics:
             "weir_queue_duration_seconds", "Wait for admission, zero waits included.", QUEUE, "pool", "model"
         )
         self.overhead = histogram(
-            "weir_gateway_overhead_seconds", "Time in Weir before the first attempt was sent, less the wait.", SMALL,
-            "pool",
+            "weir_gateway_overhead_seconds",
+            "From being admitted to the first attempt sent: our share of the wait for it.",
+            SMALL, "pool",
         )  # fmt: skip
         self.write_wait = histogram(
             "weir_client_write_wait_seconds", "Time in which a slow client took no bytes, per answer.", QUEUE, "pool"
@@ -348,7 +349,7 @@ class RequestSeries:
         self._queue.observe(wait_s)
         sent_s = record.attempts[0].sent_s if record.attempts else None
         if sent_s is not None:
-            self._overhead.observe(max(sent_s - record.received_s - wait_s, 0.0))
+            self._overhead.observe(max(sent_s - record.admitted_s, 0.0))
         if (ttft_s := record.ttft_s) is not None:
             self._ttft.observe(ttft_s)
             self._longest_gap.observe(record.longest_gap_s)

@@ -287,7 +287,7 @@ def _server_own(record: FlightRecord) -> Made:
         made["weir.longest_gap_us"] = _us(record.longest_gap_s)
     sent_s = record.attempts[0].sent_s if record.attempts else None
     if sent_s is not None:
-        made["weir.overhead_us"] = _us(sent_s - record.received_s - queue_s)
+        made["weir.overhead_us"] = _us(sent_s - begun_s - queue_s)
     if record.error_type is not None and record.outcome != "cancelled":
         made["error.type"] = record.error_type
     return made

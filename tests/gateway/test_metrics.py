@@ -221,7 +221,7 @@ def test_a_stream_is_in_every_histogram_of_streams() -> None:
         "weir_request_duration_seconds": 0.9,
         "weir_longest_token_gap_seconds": 0.2,
         "weir_queue_duration_seconds": 0.2,
-        "weir_gateway_overhead_seconds": 0.2,
+        "weir_gateway_overhead_seconds": 0.1,
         "weir_endpoint_time_to_first_token_seconds": 0.2,
         "weir_endpoint_duration_seconds": 0.6,
         "weir_endpoint_connect_seconds": 0.05,
