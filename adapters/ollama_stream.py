@@ -62,14 +62,22 @@ class OllamaStream:
         self._template: LineTemplate | None = None  # the same where a read begins with a line, and lines are wanted
 
     def feed(self, data: bytes) -> bytes:
-        template = self._template
-        if template is None:
-            return self._feed_lines(data)
         out: list[bytes] = []
-        at = template.rewrite(data, out)
-        self.outputs += len(out)
-        if at < len(data):
-            out.append(self._feed_lines(data[at:] if at else data))
+        at = 0
+        while at < len(data):
+            template = self._template
+            if template is not None:
+                before = len(out)
+                at = template.rewrite(data, at, out)
+                self.outputs += len(out) - before
+                if at == len(data):
+                    break
+            # One line that the template does not fit, or not yet: a fast engine's whole answer may come in one read
+            end = data.find(b"\n", at) + 1 or len(data)
+            out.append(self._feed_lines(data[at:end]))
+            at = end
+            if self.finished or self.error is not None:
+                break
         return b"".join(out)
 
     def tokens(self) -> Usage:

@@ -34,14 +34,13 @@ class LineTemplate(NamedTuple):
     end_bytes: int
     ours: tuple[bytes, ...]
 
-    def rewrite(self, data: bytes, out: list[bytes]) -> int:
-        """Appends an event for each line that ``data`` begins with, up to the first that is no such line.
+    def rewrite(self, data: bytes, at: int, out: list[bytes]) -> int:
+        """Appends an event for each line from ``at`` on, up to the first that is no such line.
 
         Returns:
             Where that one is; the length of ``data`` if there is none.
         """
         start, start_bytes, between, between_bytes, end, end_bytes, ours = self
-        at = 0
         while data.startswith(start, at):
             date_end = data.find(b'"', at + start_bytes)
             if not data.startswith(between, date_end):

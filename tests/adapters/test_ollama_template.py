@@ -117,13 +117,20 @@ def test_many_lines_in_one_read_are_as_many_chunks(
     assert len(parses) == 1
 
 
+def test_an_answer_that_comes_in_one_read_is_learnt_from_at_once(parses: list[bytes]) -> None:
+    stream = decoder()
+    out = stream.feed(b"".join(said(text) for text in ("a", "b", 'say "', "c", "d")) + ended())
+    assert "".join(delta.get("content", "") for delta in deltas(out)) == 'absay "cd'
+    assert len(parses) == 3
+
+
 def test_the_rest_of_a_line_is_not_taken_for_a_line(parses: list[bytes]) -> None:
     stream = decoder()
     plain = said("b")
     stream.feed(said("a") + plain[:-9])
     assert deltas(stream.feed(plain[-9:] + said("c"))) == [{"content": "b"}, {"content": "c"}]
     assert deltas(stream.feed(said("d"))) == [{"content": "d"}]
-    assert len(parses) == 3
+    assert len(parses) == 2  # the first, and the one that was cut
 
 
 def test_after_thinking_the_answer_is_rewritten_too(parses: list[bytes]) -> None:
