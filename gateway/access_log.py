@@ -55,8 +55,6 @@ class AccessLog:
     def _line(self, record: FlightRecord) -> bytes:
         """Formatted by hand: a dict for the JSON library takes three times as long to fill."""
         usage = record.usage
-        body_read_s = record.body_read_s or record.received_s
-        queue_s = (record.admitted_s or body_read_s) - body_read_s
         ttft_s = record.ttft_s
         return (
             f'{{"ts":{record.received_unix_s:.6f},"level":"info","msg":"request","trace_id":"{record.trace_id}",'
@@ -65,7 +63,7 @@ class AccessLog:
             f'"stream":{"true" if record.stream else "false"},"status":{record.status},"outcome":"{record.outcome}",'
             f'"error_type":{_text(record.error_type)},"attempts":{len(record.attempts)},'
             f'"ttft_s":{"null" if ttft_s is None else f"{ttft_s:.6f}"},"duration_s":{record.duration_s:.6f},'
-            f'"queue_s":{queue_s:.6f},"longest_gap_s":{record.longest_gap_s:.6f},'
+            f'"queue_s":{record.queue_s:.6f},"longest_gap_s":{record.longest_gap_s:.6f},'
             f'"client_write_wait_s":{record.client_write_wait_s:.6f},"chunks":{record.chunks},'
             f'"input_tokens":{"null" if usage is None else usage.prompt_tokens},'
             f'"output_tokens":{"null" if usage is None else usage.completion_tokens},'

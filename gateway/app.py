@@ -56,6 +56,7 @@ class App:
         self.access_log = AccessLog(access_out or sys.stdout.buffer, self.fleet)
         self.tracing = Tracing(config, self.fleet)
         self.recorder = Recorder(recorder_path(config), config.recorder.max_rows, config.recorder.max_bytes)
+        self._is_one_of_several = seat is not None
         workers = WorkerNumbers(seat) if seat is not None else None
         self.metrics = Metrics(self.fleet, lambda: self.access_log.dropped, config.metrics, config.hash, workers)
         self.metrics.flights_dropped = lambda: self.recorder.dropped
@@ -116,11 +117,12 @@ class App:
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:
         metrics = self.metrics
         probes = Probes(self.fleet)
-        watches = (
+        watches: list[LoopLag | GcPauses | Publisher] = [
             LoopLag(metrics.loop_lag.at()),
             GcPauses(tuple(metrics.gc_pauses.at(generation) for generation in GENERATIONS)),
-            Publisher(metrics),
-        )
+        ]
+        if self._is_one_of_several:
+            watches.append(Publisher(metrics))
         probes.start()
         self.recorder.start()
         for watch in watches:

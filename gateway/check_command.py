@@ -8,12 +8,11 @@ import json
 from collections.abc import Sequence
 
 from gateway.config import Config
-from gateway.config.file import load
+from gateway.config.file import DEFAULT_FILE, load
 from gateway.config.problems import ConfigError
 from gateway.config.schema import config_schema
 from gateway.endpoint_check import Finding, check_endpoints
 
-DEFAULT_FILE = "weir.yaml"
 MODELS_SHOWN = 5
 
 

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
+from .arguments import port
 from .demo import engine_kind, engines
 from .demo.engine_kind import EngineKind
 from .demo.engine_process import EngineFailed
@@ -27,7 +28,7 @@ ENGINES = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=_port, default=8080, help="Weir's port (8080); if in use, the next free one")
+    parser.add_argument("--port", type=port, default=8080, help="Weir's port (8080); if in use, the next free one")
     parser.add_argument("--simulated", action="store_true", help="take simulated engines even if the real one is here")
     parser.add_argument("--once", action="store_true", help="stop after the first answer")
 
@@ -103,9 +104,3 @@ def _told(error: NotInstalled | EngineFailed) -> str:
     if isinstance(error, EngineFailed) and error.log_tail:
         return "\n".join((f"{error}. Its log ends:", *(f"  | {line}" for line in error.log_tail)))
     return str(error)
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 0 to 65535")
-    return int(text)

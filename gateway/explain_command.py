@@ -10,28 +10,27 @@ from pathlib import Path
 
 from rich.console import Console, RenderableType
 
+from .arguments import duration_s, whole
 from .config import Config
-from .config.file import load
+from .config.file import DEFAULT_FILE, load
 from .config.problems import ConfigError
-from .config.units import parse_duration_s
 from .explain.heatmap import heatmap
 from .explain.heatmap_picture import NoPlots, draw_picture
 from .explain.heatmap_text import draw_text
 from .explain.source import FileSource, GatewaySource, Source, SourceError
 from .explain.waterfall import listing, pipeline, waterfall
+from .recorder.asking import DEFAULT_SINCE, not_recorded
 from .recorder.location import recorder_path
 
-DEFAULT_FILE = "weir.yaml"
-DEFAULT_SINCE = "15m"
 # A request that came so long before a heat map begins may still have waited in it.
 BEFORE_S = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", help="a request id (x-request-id), or a trace id: then all of its requests")
-    parser.add_argument("--slowest", type=_count, metavar="N", help="instead of an id: the N slowest requests")
+    parser.add_argument("--slowest", type=whole(1), metavar="N", help="instead of an id: the N slowest requests")
     parser.add_argument(
-        "--since", type=_duration_s, default=DEFAULT_SINCE, metavar="TIME",
+        "--since", type=duration_s, default=DEFAULT_SINCE, metavar="TIME",
         help=f"with --slowest and --heatmap: the last so many minutes (default: {DEFAULT_SINCE})",
     )  # fmt: skip
     parser.add_argument("--pool", metavar="NAME", help="with --slowest and --heatmap: this pool only")
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 def _by_id(source: Source, args: argparse.Namespace) -> int:
     found = source.named(args.id)
     if not found:
-        print(f"no request {args.id!r} is recorded: it is too old, still runs, or never came", file=sys.stderr)
+        print(not_recorded(args.id), file=sys.stderr)
         return 1
     if args.json:
         one = found[-1]["request_id"] == args.id
@@ -131,16 +130,3 @@ def _config(path: str | None) -> Config:
 
 def _draw(picture: RenderableType) -> None:
     Console(highlight=False, markup=False).print(picture)  # brackets in names are no markup
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError("must be a whole number, 1 or more")
-    return int(text)
-
-
-def _duration_s(text: str) -> float:
-    try:
-        return parse_duration_s(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error

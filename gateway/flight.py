@@ -152,9 +152,18 @@ class FlightRecord:
         return self.first_output_s - self.body_read_s
 
     @property
+    def begun_s(self) -> float:
+        """Where TTFT, wait and duration begin: the body read whole, or the head, if it never was."""
+        return self.received_s if self.body_read_s is None else self.body_read_s
+
+    @property
+    def queue_s(self) -> float:
+        """From there to being admitted; 0 if it never was."""
+        return 0.0 if self.admitted_s is None else self.admitted_s - self.begun_s
+
+    @property
     def duration_s(self) -> float:
-        start_s = self.received_s if self.body_read_s is None else self.body_read_s
-        return (self.done_s or start_s) - start_s
+        return (self.done_s or self.begun_s) - self.begun_s
 
     @property
     def tpot_s(self) -> float | None:

@@ -345,8 +345,7 @@ class RequestSeries:
             self._shed["no_endpoint" if record.error_type == NO_ENDPOINT else "engine_busy"].value += 1
         if record.admitted_s is None or record.body_read_s is None:
             return
-        wait_s = record.admitted_s - record.body_read_s
-        self._queue.observe(wait_s)
+        self._queue.observe(record.queue_s)
         sent_s = record.attempts[0].sent_s if record.attempts else None
         if sent_s is not None:
             self._overhead.observe(max(sent_s - record.admitted_s, 0.0))

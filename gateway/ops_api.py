@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -18,7 +17,7 @@ from . import exposition
 from .errors import BadRequest, GatewayError
 from .fleet import Endpoint, Fleet, Pool
 from .metrics import Metrics
-from .routes import failed
+from .routes import failed, json_answer
 from .scrape import scrape
 
 # What proxies add. To us every client of a proxy on this machine looks like one of this machine.
@@ -46,12 +45,14 @@ class OpsApi:
 
     async def alive(self, request: Request) -> Response:
         """``/healthz``: the process lives."""
-        return _json({"status": "ok"})
+        return json_answer({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
         """``/health``, ``/readyz``: every required pool has an endpoint that takes traffic."""
         missing = [pool.name for pool in self._fleet.pools.values() if pool.config.required and not pool.ready]
-        return _json({"status": "unavailable", "pools": missing}, 503) if missing else _json({"status": "ok"})
+        return (
+            json_answer({"status": "unavailable", "pools": missing}, 503) if missing else json_answer({"status": "ok"})
+        )
 
     async def metrics(self, request: Request) -> Response:
         """``/metrics``: text, or OpenMetrics for who asks for it."""
@@ -64,21 +65,23 @@ class OpsApi:
 
     async def models(self, request: Request) -> Response:
         named = [(name, self._fleet.pool_of(name)) for name in self._fleet.models]
-        return _json({"object": "list", "data": [self._model(name, pool) for name, pool in named if pool is not None]})
+        return json_answer(
+            {"object": "list", "data": [self._model(name, pool) for name, pool in named if pool is not None]}
+        )
 
     async def model(self, request: Request) -> Response:
         """``/v1/models/{id}``: ids hold slashes and colons, raw or percent-encoded."""
         path: str = request.path_params["model"]
         for name in (path, unquote(path)):  # some clients encode twice
             if (pool := self._fleet.pool_of(name)) is not None:
-                return _json(self._model(name, pool))
+                return json_answer(self._model(name, pool))
         return failed(self._unknown_model(path), request)
 
     async def endpoints(self, request: Request) -> Response:
         """``/weir/endpoints``: what Weir knows of each."""
         if (refused := self.refused(request)) is not None:
             return refused
-        return _json([_endpoint(pool, e) for pool in self._fleet.pools.values() for e in pool.endpoints.values()])
+        return json_answer([_endpoint(pool, e) for pool in self._fleet.pools.values() for e in pool.endpoints.values()])
 
     def _model(self, name: str, pool: Pool) -> dict[str, Any]:
         endpoints = pool.endpoints.values()
@@ -100,10 +103,6 @@ class OpsApi:
             return None
         message = "/weir/* takes the admin token: Authorization: Bearer ..."
         return failed(BadRequest(message, status=401, code="unauthorized"), request)
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, {"content-type": "application/json"})
 
 
 def _equal(a: str, b: str) -> bool:

@@ -6,20 +6,18 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from .attribution.explanation import explanation
 from .config.units import parse_duration_s
 from .errors import BadRequest
+from .recorder.asking import DEFAULT_SINCE, not_recorded
 from .recorder.recorder import Recorder
-from .routes import failed
+from .routes import failed, json_answer
 
 MOST = 1000
 DEFAULT_MOST = 10
-DEFAULT_SINCE = "15m"
-_SHOWN_CHARS = 200
 
 
 class RequestsApi:
@@ -41,11 +39,10 @@ class RequestsApi:
         name: str = request.path_params["id"]
         found = await asyncio.to_thread(self._recorder.named, name)
         if not found:
-            message = f"no request {name[:_SHOWN_CHARS]!r} is recorded: it is too old, still runs, or never came"
-            return failed(BadRequest(message, status=404, code="unknown_request"), request)
+            return failed(BadRequest(not_recorded(name), status=404, code="unknown_request"), request)
         if found[-1].request_id == name:
-            return _json(explanation(found[-1]))
-        return _json([explanation(record) for record in found])
+            return json_answer(explanation(found[-1]))
+        return json_answer([explanation(record) for record in found])
 
     async def slowest(self, request: Request) -> Response:
         """``/weir/requests?slowest=10&since=15m&pool=NAME``: the slowest first."""
@@ -61,8 +58,4 @@ class RequestsApi:
         if not 0 < most <= MOST:
             return failed(BadRequest(f"slowest takes 1 to {MOST}", code="invalid_query", param="slowest"), request)
         found = await asyncio.to_thread(self._recorder.slowest, most, time.time() - since_s, query.get("pool"))
-        return _json([explanation(record) for record in found])
-
-
-def _json(value: object) -> Response:
-    return Response(orjson.dumps(value), headers={"content-type": "application/json"})
+        return json_answer([explanation(record) for record in found])

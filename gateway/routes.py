@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
+import orjson
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -67,6 +69,11 @@ class Routes:
     async def _not_found(self, request: Request, error: Exception) -> Response:
         message = f"{request.scope['path'][:_PATH_SHOWN_CHARS]} does not exist; {self._hint}"
         return failed(BadRequest(message, status=404, code="unknown_path"), request)
+
+
+def json_answer(value: Any, status: int = 200) -> Response:
+    """Returns a value as JSON."""
+    return Response(orjson.dumps(value), status, {"content-type": "application/json"})
 
 
 def failed(error: GatewayError, request: Request) -> Response:

@@ -9,6 +9,7 @@ import sys
 import uvloop
 
 from . import server
+from .arguments import whole
 from .config import Config
 from .config.file import load
 from .config.problems import ConfigError
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead of the configuration's, or of 127.0.0.1:8080",
     )
     parser.add_argument(
-        "--workers", metavar="N", type=_workers, default=1, help="processes that serve; one for each core, at most"
+        "--workers", metavar="N", type=whole(1), default=1, help="processes that serve; one for each core, at most"
     )
 
 
@@ -109,12 +110,6 @@ def _address(text: str) -> str:
         return address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _workers(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError("must be a number, at least 1")
-    return int(text)
 
 
 def _taken(listen: str, port: int) -> str:

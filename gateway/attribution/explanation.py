@@ -9,8 +9,11 @@ from ..flight import AttemptRecord, FlightRecord
 from .phases import phases, wall_s
 from .verdict import verdict
 
+Explanation = dict[str, Any]
+"""The shape, as it goes over the wire."""
 
-def explanation(record: FlightRecord) -> dict[str, Any]:
+
+def explanation(record: FlightRecord) -> Explanation:
     """Returns the shape that scripts rely on. Durations in seconds; offsets count from the request's head."""
     parts = phases(record)
     usage = record.usage

@@ -18,6 +18,9 @@ from gateway.config.problems import ConfigError, Problem, dotted
 from gateway.config.schema import blocks, key_path, key_paths
 from gateway.config.tree import Location, Tree, read_tree
 
+DEFAULT_FILE: Final = "weir.yaml"
+"""What commands read that are given no other."""
+
 _KEY: Final = "[key]"  # pydantic's mark for an error in the name of a key
 
 _WORDS: Final = {

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from ..attribution.explanation import explanation
+from ..attribution.explanation import Explanation, explanation
 from ..flight import FlightRecord
 from ..recorder.store import FlightStore, StoreError
 
@@ -18,8 +18,6 @@ ANSWER_S = 30.0
 # A record is written a moment after its request ended.
 PATIENCE_S = 1.0
 POLL_S = 0.1
-
-Explanation = dict[str, Any]
 
 
 class SourceError(Exception):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..attribution.explanation import Explanation
 from ..attribution.verdict import written
 from ..printable import printable
 
@@ -31,8 +31,6 @@ _COLOURS = {
     "client_write_wait": "red",
     "gateway": "cyan",
 }
-
-Explanation = dict[str, Any]
 
 
 def waterfall(told: Explanation) -> RenderableType:

@@ -42,8 +42,7 @@ class Recorder:
         self._max_bytes = max_bytes
         self._ring: deque[FlightRecord] = deque(maxlen=RING)
         self._waiting: deque[FlightRecord] = deque()
-        self._wake = threading.Event()
-        self._stopping = False
+        self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -62,8 +61,7 @@ class Recorder:
     def stop(self) -> None:
         """Writes what is still to be written, and closes the file. Blocks for as long as that takes."""
         if self._thread is not None:
-            self._stopping = True
-            self._wake.set()
+            self._stopping.set()
             self._thread.join()
             self._thread = None
 
@@ -111,8 +109,7 @@ class Recorder:
 
     def _write_on(self, store: FlightStore) -> None:
         writes = 0
-        while not self._stopping:
-            self._wake.wait(WRITE_EVERY_S)
+        while not self._stopping.wait(WRITE_EVERY_S):
             self._write(store)
             writes += 1
             if writes % RELIEVE_EVERY == 0:

@@ -7,12 +7,12 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
 
-from gateway.config.units import parse_duration_s
+from gateway.arguments import duration_s, port, whole
 from gateway.simulator.batching import Pace
 from gateway.simulator.closing_protocol import ClosingProtocol
 from gateway.simulator.dialects import DIALECTS
@@ -25,18 +25,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of ``weir engine``."""
     pace = Pace()
     add = parser.add_argument
-    add("--port", type=_whole(0, 65535), required=True, help="port to listen on; 0 takes a free one and prints it")
+    add("--port", type=port, required=True, help="port to listen on; 0 takes a free one and prints it")
     add("--dialect", choices=tuple(DIALECTS), default="vllm", help="whose wire format it speaks (%(default)s)")
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     add("--model", action="append", metavar="NAME", help="a name it answers to; may be repeated (simulated)")
-    add("--ttft", type=_duration, default=pace.ttft_s, help="fixed time before the prefill of a request (50ms)")
-    add("--itl", type=_duration, default=pace.itl_s, help="time between two tokens (20ms)")
-    add("--slots", type=_whole(1, 100_000), default=pace.slots, help="most requests in the batch (%(default)s)")
-    add("--max-queue", type=_whole(0, 10**6), help="most requests that wait for a slot; more are refused (no limit)")
-    add("--prefill-rate", type=_whole(1, 10**9), default=4000, help="prompt tokens a second (%(default)s)")
-    add("--batch-knee", type=_whole(1, 100_000), help="batch size above which decoding slows down (as --slots)")
-    add("--context", type=_whole(16, 10**7), default=8192, help="most tokens of prompt and answer (%(default)s)")
-    add("--seed", type=_whole(0, 2**63), default=0, help="of the jitter (%(default)s)")
+    add("--ttft", type=duration_s, default=pace.ttft_s, help="fixed time before the prefill of a request (50ms)")
+    add("--itl", type=duration_s, default=pace.itl_s, help="time between two tokens (20ms)")
+    add("--slots", type=whole(1, 100_000), default=pace.slots, help="most requests in the batch (%(default)s)")
+    add("--max-queue", type=whole(0, 10**6), help="most requests that wait for a slot; more are refused (no limit)")
+    add("--prefill-rate", type=whole(1, 10**9), default=4000, help="prompt tokens a second (%(default)s)")
+    add("--batch-knee", type=whole(1, 100_000), help="batch size above which decoding slows down (as --slots)")
+    add("--context", type=whole(16, 10**7), default=8192, help="most tokens of prompt and answer (%(default)s)")
+    add("--seed", type=whole(0, 2**63), default=0, help="of the jitter (%(default)s)")
     add("--jitter", type=_share, default=0.0, help="share by which steps differ in length, 0 to 0.9 (%(default)s)")
 
 
@@ -110,22 +110,6 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: Sequence[socket.socket] | None = None) -> None:
         self._engine.abort_all()
         await super().shutdown(list(sockets) if sockets is not None else None)
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration_s(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
-
-
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from {low} to {high}")
-        return int(text)
-
-    return parse
 
 
 def _share(text: str) -> float:

@@ -69,7 +69,7 @@ class SpanMaker:
         """
         trace = _Trace(record)
         made: list[TraceSpan] = []
-        begun_s = record.received_s if record.body_read_s is None else record.body_read_s
+        begun_s = record.begun_s
         admitted_s = record.admitted_s
         if admitted_s is not None and admitted_s - begun_s >= QUEUE_SHOWN_S:
             made.append(trace.phase("weir.queue", record.span_id, begun_s, admitted_s, _NOTHING))
@@ -275,11 +275,9 @@ def _server_shared(record: FlightRecord, address: tuple[str, int]) -> Made:
 
 
 def _server_own(record: FlightRecord) -> Made:
-    begun_s = record.received_s if record.body_read_s is None else record.body_read_s
-    queue_s = 0.0 if record.admitted_s is None else record.admitted_s - begun_s
     made: Made = {
         "weir.request.id": record.request_id,
-        "weir.queue_us": _us(queue_s),
+        "weir.queue_us": _us(record.queue_s),
         "weir.chunks": record.chunks,
     }
     if (ttft_s := record.ttft_s) is not None:
@@ -287,7 +285,7 @@ def _server_own(record: FlightRecord) -> Made:
         made["weir.longest_gap_us"] = _us(record.longest_gap_s)
     sent_s = record.attempts[0].sent_s if record.attempts else None
     if sent_s is not None:
-        made["weir.overhead_us"] = _us(sent_s - begun_s - queue_s)
+        made["weir.overhead_us"] = _us(sent_s - record.begun_s - record.queue_s)
     if record.error_type is not None and record.outcome != "cancelled":
         made["error.type"] = record.error_type
     return made
