@@ -66,6 +66,11 @@ class LocalPrometheus:
         found = await self._ask("query_range", {"query": expr, **span})
         return [Series(one["metric"], [_point(point) for point in one["values"]]) for one in found["result"]]
 
+    async def exemplars(self, selector: str) -> list[Any]:
+        """Returns the exemplars that are stored of the selected series: labels, value and time of each."""
+        found = await self._ask("query_exemplars", {"query": selector, "start": "0", "end": "9999999999"})
+        return [exemplar for series in found for exemplar in series["exemplars"]]
+
     async def rule_health(self) -> Mapping[str, str]:
         """Returns by name whether its last run went well: ``ok``, ``err: ...``, or ``unknown`` before the first."""
         groups = (await self._http.get("/api/v1/rules")).json()["data"]["groups"]
@@ -84,7 +89,11 @@ class LocalPrometheus:
 
 @asynccontextmanager
 async def running_prometheus(
-    folder: Path, targets: Targets, interval_s: float, rules: Sequence[Path] = ()
+    folder: Path,
+    targets: Targets,
+    interval_s: float,
+    rules: Sequence[Path] = (),
+    alertmanagers: Sequence[str] = (),
 ) -> AsyncGenerator[LocalPrometheus]:
     """Starts one that scrapes; stops it on the way out.
 
@@ -93,10 +102,11 @@ async def running_prometheus(
         targets: What it scrapes.
         interval_s: Between two scrapes, and between two runs of the rules.
         rules: Files of rules.
+        alertmanagers: HOST:PORT of those that are told of alerts.
     """
     assert PROMETHEUS is not None, MISSING
     config = folder / "prometheus.yaml"
-    config.write_text(json.dumps(_config(targets, interval_s, rules)))  # JSON is YAML
+    config.write_text(json.dumps(_config(targets, interval_s, rules, alertmanagers)))  # JSON is YAML
     process = await asyncio.create_subprocess_exec(
         PROMETHEUS,
         f"--config.file={config}",
@@ -134,7 +144,9 @@ async def running_prometheus(
         await reading
 
 
-def _config(targets: Targets, interval_s: float, rules: Sequence[Path]) -> Mapping[str, object]:
+def _config(
+    targets: Targets, interval_s: float, rules: Sequence[Path], alertmanagers: Sequence[str]
+) -> Mapping[str, object]:
     interval = f"{round(interval_s * 1000)}ms"
     jobs = [
         {
@@ -144,7 +156,12 @@ def _config(targets: Targets, interval_s: float, rules: Sequence[Path]) -> Mappi
         for job, addresses in targets.items()
     ]
     times = {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval}
-    return {"global": times, "scrape_configs": jobs, "rule_files": [str(path) for path in rules]}
+    return {
+        "global": times,
+        "scrape_configs": jobs,
+        "rule_files": [str(path) for path in rules],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": list(alertmanagers)}]}]},
+    }
 
 
 async def _keep(stream: asyncio.StreamReader, said: bytearray) -> None:

@@ -79,3 +79,21 @@ async def weir(*argv: str) -> AsyncGenerator[WeirProcess]:
         if process.returncode is None:
             process.kill()
         await running.ended()
+
+
+async def ended_well(process: WeirProcess) -> None:
+    """Waits for its end, which has to be a good one."""
+    assert await process.ended() == 0, process.err.decode()
+    assert b"Traceback" not in process.err, process.err.decode()
+
+
+async def refused(port: int) -> None:
+    """Waits until nobody listens there."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                return
+            writer.transport.abort()
+            await asyncio.sleep(0.01)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.types import Usage
 from gateway import histogram
 from gateway.config import Config, EndpointConfig, MetricsConfig, PoolConfig
 from gateway.fleet import Fleet
-from gateway.flight import AttemptRecord, FlightRecord
+from gateway.flight import AttemptRecord
 from gateway.histogram import Histogram
 from gateway.metrics import Metrics
 from gateway.metrics_text import OTHER, CounterFamily, HistogramFamily, ReadFamily, Room
+from tests.fakes.flown import record, samples, total
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.raw_client import r0, t0
 from tests.fakes.scripted import (
@@ -47,17 +46,6 @@ EDGES: dict[str, tuple[float, ...]] = {
     "SMALL": histogram.SMALL,
     "TOKENS": histogram.TOKENS,
 }
-
-
-def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Every sample by name and labels; a duplicate fails."""
-    found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            key = (sample.name, tuple(sorted(sample.labels.items())))
-            assert key not in found
-            found[key] = sample.value
-    return found
 
 
 def fleet() -> Fleet:
@@ -132,20 +120,6 @@ def test_the_whole_exposition_can_be_read_and_names_its_families_once() -> None:
 # --- the cap on series
 
 
-def record(**changes: Any) -> FlightRecord:
-    made = FlightRecord("id-1", "POST", "/v1/chat/completions", 10.0, 1_700_000_000.5, [])
-    for name, value in {
-        "outcome": "ok",
-        "done_s": 11.0,
-        "operation": "chat",
-        "pool": "m",
-        "model": "m",
-        **changes,
-    }.items():
-        setattr(made, name, value)
-    return made
-
-
 def test_series_beyond_the_cap_are_counted_under_other() -> None:
     room = Room(3)
     family = CounterFamily("x_total", "Help.", ("a", "b"), room)
@@ -187,15 +161,6 @@ def test_with_all_room_gone_every_request_still_counts() -> None:
         "weir_requests_total", tuple(sorted(dict.fromkeys(("model", "operation", "outcome", "pool"), OTHER).items()))
     ]
     assert total(read, "weir_metrics_series_dropped_total") > 0
-
-
-def total(read: dict[tuple[str, tuple[tuple[str, str], ...]], float], name: str, **labels: str) -> float:
-    return math.fsum(
-        value for (key, have), value in read.items() if key == name and labels.items() <= dict(have).items()
-    )
-
-
-# --- from records to numbers
 
 
 def test_a_stream_is_in_every_histogram_of_streams() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.patience import WAIT_S
+from tests.fakes.program import stopped_at_the_end
 from tests.fakes.raw_client import RawConnection, Reply, connect, request_bytes
 from tests.fakes.scripted import unused_port
 
@@ -111,20 +112,11 @@ async def running_nginx(folder: Path, weir_port: int) -> AsyncGenerator[Nginx]:
         process = await asyncio.create_subprocess_exec(
             *(NGINX, "-p", str(folder), "-c", str(top)), stdin=asyncio.subprocess.DEVNULL, stderr=stderr
         )
-    try:
+    async with stopped_at_the_end(process):
         async with asyncio.timeout(WAIT_S):
             while not await _accepts(port):
                 assert process.returncode is None, f"nginx did not start: {said.read_text()}"
         yield Nginx(port)
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        try:
-            async with asyncio.timeout(WAIT_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 async def _accepts(port: int) -> bool:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.exposition import OPENMETRICS, TEXT, Format
 from tests.fakes.gateway import config, running_gateway
-from tests.fakes.kept_flights import keep_all_flights
+from tests.fakes.otlp_sink import otlp_sink
 from tests.fakes.raw_client import connect, r0, request_bytes
 from tests.fakes.scripted import ScriptedUpstream, chat_stream, json_answer, unused_port
 from tests.fakes.weir_process import weir
 from tests.prometheus.real_prometheus import (
+    exemplars,
     needs_prometheus,
     promtool,
     running_alertmanager,
-    running_prometheus,
+    seen,
+    watching,
     webhook,
 )
 
@@ -26,30 +30,37 @@ pytestmark = needs_prometheus
 TTFT = "weir_time_to_first_token_seconds"
 
 
-async def test_it_stores_what_is_told_with_the_exemplars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    trace_ids = keep_all_flights(monkeypatch)
+@pytest.fixture
+def traces() -> Generator[dict[str, Any]]:
+    """Keeps every trace: what a configuration says for that."""
+    with otlp_sink() as sink:
+        yield {"otlp_endpoint": sink.url, "sample_ratio": 1}
+
+
+async def test_it_stores_what_is_told_with_the_exemplars(traces: dict[str, Any], tmp_path: Path) -> None:
     async with (
         ScriptedUpstream(chat_stream()) as u,
-        running_gateway(config(u.url)) as gw,
-        running_prometheus(tmp_path, gw.port) as prometheus,
+        running_gateway(config(u.url, telemetry=traces)) as gw,
+        watching(tmp_path, gw.port) as prometheus,
     ):
         assert (await gw.post(r0())).done
         scrape = await gw.outcome("ok")
-        assert await prometheus.value('sum(weir_requests_total{outcome="ok"})', lambda v: v == 1)
-        await prometheus.value(f"sum({TTFT}_count)", lambda v: v == 1)
-        sums = await prometheus.query(f"{TTFT}_sum")
-        assert list(sums.values()) == scrape.values(f"{TTFT}_sum")
-        assert await prometheus.value(f'{TTFT}_bucket{{le="+Inf"}}', lambda v: v == 1)
-        assert len(await prometheus.query(f'{TTFT}_bucket{{le="1.0"}}')) == 1, "an SLO's edge is found by its name"
+        [kept] = await gw.logs.access(1)
+        assert await seen(prometheus, 'sum(weir_requests_total{outcome="ok"})', lambda v: v == 1)
+        await seen(prometheus, f"sum({TTFT}_count)", lambda v: v == 1)
+        [sums] = await prometheus.instant(f"{TTFT}_sum")
+        assert [value for _, value in sums.points] == scrape.values(f"{TTFT}_sum")
+        assert await seen(prometheus, f'{TTFT}_bucket{{le="+Inf"}}', lambda v: v == 1)
+        assert len(await prometheus.instant(f'{TTFT}_bucket{{le="1.0"}}')) == 1, "an SLO's edge is found by its name"
         for family in (
             TTFT,
             "weir_longest_token_gap_seconds",
             "weir_request_duration_seconds",
             "weir_endpoint_time_to_first_token_seconds",
         ):
-            (stored,) = await prometheus.exemplars(f"{family}_bucket", 1)
-            assert stored["labels"] == {"trace_id": trace_ids[0]}
-        await prometheus.value("up", lambda v: v == 1)
+            (stored,) = await exemplars(prometheus, f"{family}_bucket", 1)
+            assert stored["labels"] == {"trace_id": kept["trace_id"]}
+        await seen(prometheus, "up", lambda v: v == 1)
 
 
 async def test_it_scrapes_any_of_several_workers(tmp_path: Path) -> None:
@@ -59,14 +70,14 @@ async def test_it_scrapes_any_of_several_workers(tmp_path: Path) -> None:
         path.write_text(config(u.url, listen=f"127.0.0.1:{port}"))
         async with weir("serve", "-c", str(path), "--workers", "2") as process:
             await process.says("with 2 workers")
-            async with running_prometheus(tmp_path, port) as prometheus:
+            async with watching(tmp_path, port) as prometheus:
                 for _ in range(10):
                     async with connect(port) as client:
                         await client.send(request_bytes("POST", "/v1/chat/completions", r0()))
                         assert (await client.reply()).done
-                await prometheus.value('sum(weir_requests_total{outcome="ok"})', lambda v: v == 10)
-                await prometheus.value("weir_workers", lambda v: v == 2)
-                assert len(await prometheus.query("process_cpu_seconds_total")) == 2
+                await seen(prometheus, 'sum(weir_requests_total{outcome="ok"})', lambda v: v == 10)
+                await seen(prometheus, "weir_workers", lambda v: v == 2)
+                assert len(await prometheus.instant("process_cpu_seconds_total")) == 2
             process.signal()
             assert await process.ended() == 0
 
@@ -95,11 +106,11 @@ async def test_an_alert_reaches_whoever_is_to_know(tmp_path: Path) -> None:
         running_gateway(config(u.url, pool_options={"retries": {"attempts": 1}})) as gw,
         webhook() as hook,
         running_alertmanager(tmp_path, hook.url) as alertmanager,
-        running_prometheus(tmp_path, gw.port, rules=RULES, alertmanager_url=alertmanager) as prometheus,
+        watching(tmp_path, gw.port, rules=RULES, alertmanager_url=alertmanager) as prometheus,
     ):
         for count in (1.0, 2.0):  # a rate needs a rise between two scrapes
             assert (await gw.post(r0())).status == 500
-            await prometheus.value('sum(weir_requests_total{outcome="upstream_error"})', count.__eq__)
+            await seen(prometheus, 'sum(weir_requests_total{outcome="upstream_error"})', count.__eq__)
         alert = await hook.next()
         assert alert["status"] == "firing"
         assert alert["labels"] == {"alertname": "EngineFails", "model": "m", "severity": "page"}

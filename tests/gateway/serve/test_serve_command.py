@@ -28,7 +28,7 @@ from tests.fakes.scripted import (
     tok,
     unused_port,
 )
-from tests.fakes.weir_process import WeirProcess, weir
+from tests.fakes.weir_process import ended_well, refused, weir
 
 CHAT = "/v1/chat/completions"
 
@@ -37,23 +37,6 @@ def written(folder: Path, text: str) -> str:
     path = folder / "weir.yaml"
     path.write_text(text)
     return str(path)
-
-
-async def refused(port: int) -> None:
-    """Waits until nobody listens there."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                return
-            writer.transport.abort()
-            await asyncio.sleep(0.01)
-
-
-async def ended_well(process: WeirProcess) -> None:
-    assert await process.ended() == 0, process.err.decode()
-    assert b"Traceback" not in process.err, process.err.decode()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

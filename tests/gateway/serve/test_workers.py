@@ -34,7 +34,7 @@ from tests.fakes.scripted import (
     tok,
     unused_port,
 )
-from tests.fakes.weir_process import WeirProcess, weir
+from tests.fakes.weir_process import WeirProcess, ended_well, refused, weir
 
 CHAT = "/v1/chat/completions"
 WORKERS = 3
@@ -111,11 +111,6 @@ async def serving(tmp_path: Path, url: str, workers: int = WORKERS, **top: Any) 
     async with weir("serve", "-c", str(path), "--workers", str(workers)) as process:
         await process.says(f"with {workers} workers")
         yield Served(process, port, folder)
-
-
-async def ended_well(process: WeirProcess) -> None:
-    assert await process.ended() == 0, process.err.decode()
-    assert b"Traceback" not in process.err, process.err.decode()
 
 
 # --- serving
@@ -267,7 +262,7 @@ async def test_a_signal_drains_all_workers(number: signal.Signals, tmp_path: Pat
     async with ScriptedUpstream(script) as u, serving(tmp_path, u.url) as served, streams(served, 6) as clients:
         served.process.signal(number)
         await served.process.says("stopping")
-        await _refused(served.port)
+        await refused(served.port)
         opened.set()
         replies = [await client.reply() for client in clients]
         assert all(reply.done and reply.content() == "ab" for reply in replies)
@@ -284,7 +279,7 @@ async def test_a_signal_to_the_whole_group_is_one_signal(tmp_path: Path) -> None
     async with ScriptedUpstream(script) as u, serving(tmp_path, u.url) as served, streams(served, 6) as clients:
         for pid in (served.process.pid, *await served.pids()):
             os.kill(pid, signal.SIGINT)
-        await _refused(served.port)
+        await refused(served.port)
         opened.set()
         assert all([(await client.reply()).done for client in clients])
         await ended_well(served.process)
@@ -297,7 +292,7 @@ async def test_a_second_signal_ends_all_streams(tmp_path: Path) -> None:
         streams(served, 6) as clients,
     ):
         served.process.signal()
-        await _refused(served.port)
+        await refused(served.port)
         served.process.signal()
         for client in clients:
             reply = await client.reply()
@@ -310,22 +305,10 @@ async def test_workers_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
     async with ScriptedUpstream(chat_stream()) as u, serving(tmp_path, u.url) as served:
         pids = await served.pids()
         served.process.signal(signal.SIGKILL)
-        await _refused(served.port)
+        await refused(served.port)
         async with asyncio.timeout(WITHIN_S):
             while any(os.access(f"/proc/{pid}", os.F_OK) for pid in pids):  # noqa: ASYNC110 - it is the kernel's
                 await asyncio.sleep(0.02)
-
-
-async def _refused(port: int) -> None:
-    """Waits until nobody listens there."""
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                return
-            writer.transport.abort()
-            await asyncio.sleep(0.01)
 
 
 # --- what keeps them from serving is told once
@@ -371,7 +354,7 @@ async def test_the_numbers_of_an_earlier_run_are_not_counted(tmp_path: Path) -> 
             assert (await served.ask("POST", CHAT, r0())).done
             await served.until("weir_requests_total", 1)
             served.process.signal(signal.SIGKILL)
-            await _refused(served.port)
+            await refused(served.port)
             assert list(served.folder.iterdir())
         async with serving(tmp_path, u.url, 2) as served:
             assert total(await served.numbers(), "weir_requests_total") == 0
