@@ -18,7 +18,7 @@ from adapters.types import Answer, EngineFailed
 from policies.embedding_batch import BatchRules, Extent
 
 from .deadlines import Deadlines
-from .fleet import Endpoint
+from .endpoint import Endpoint
 from .flight import AttemptRecord
 from .metrics import Metrics
 from .relay import Relay, TimedOut
@@ -230,7 +230,7 @@ class EmbeddingBatcher:
         # member's total time runs on its own; that of the last to come is the longest.
         record = max((member.call.record for member in members), key=lambda record: record.received_s)
         gaps = self._metrics.endpoint(call.pool.name, record.model, batch.endpoint.id).gaps
-        relay = Relay(record, batch.attempt, call.link, call.pool.config.timeouts, gaps, self._deadlines, inf)
+        relay = Relay(record, batch.attempt, call.link, call.pool.config.timeouts, gaps, self._deadlines, inf, None)
         for follower in members[1:]:
             follower.call.follows = True
         try:

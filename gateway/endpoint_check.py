@@ -8,8 +8,10 @@ from typing import NamedTuple
 import httpx2
 
 from .config import Config
+from .endpoint import Endpoint
 from .engine_detection import Questioner, Recognised, recognise
-from .fleet import Endpoint, Fleet, Pool
+from .fleet import Fleet
+from .pool import Pool
 from .printable import printable
 
 SHOWN_CHARS = 256

@@ -10,8 +10,9 @@ import httpx2
 from adapters.engine_load import UNKNOWN, EngineLoad, LoadSource, load_sources
 from adapters.types import AdapterError
 
+from .endpoint import Endpoint
 from .engine_detection import Questioner
-from .fleet import Endpoint, LoadSample
+from .load_sample import LoadSample
 
 log = logging.getLogger("weir.engine_loads")
 
@@ -45,7 +46,7 @@ class LoadWatch:
 
     async def sample(self) -> None:
         """Asks for the load, unless it is too early; a failure leaves the last sample as it is."""
-        asked_s = time.monotonic()
+        asked_s = time.perf_counter()
         if asked_s < self._not_before_s:
             return
         load = UNKNOWN
@@ -54,7 +55,7 @@ class LoadWatch:
                 load = load.completed_by(await self._ask(source))
         if load != UNKNOWN:
             self._endpoint.load = LoadSample(load, asked_s)
-        now_s = time.monotonic()
+        now_s = time.perf_counter()
         self._not_before_s = now_s + REST * (now_s - asked_s)
 
     async def _ask(self, source: LoadSource) -> EngineLoad:

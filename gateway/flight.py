@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from adapters.types import EngineTimings, Usage
 
 from .errors import GatewayError, Outcome
-from .fleet import NO_SAMPLE, LoadSample
+from .load_sample import NO_SAMPLE, LoadSample
 
 if TYPE_CHECKING:
     from .content import Content

@@ -13,12 +13,14 @@ from types import MappingProxyType
 
 from . import __version__
 from .config import MetricsConfig
+from .endpoint import Endpoint
 from .errors import NoEndpoint
 from .exposition import END, TEXT, Format
-from .fleet import Endpoint, Fleet, LoadSample
+from .fleet import Fleet
 from .flight import AttemptRecord, FlightRecord
 from .genai_view import GenAiView
 from .histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT, Distribution, Exemplar
+from .load_sample import LoadSample
 from .metrics_text import OTHER, CounterFamily, Family, HistogramFamily, Part, ReadFamily, Room
 from .process_metrics import ProcessMetrics
 from .worker_numbers import WorkerNumbers
@@ -241,7 +243,7 @@ class Metrics:
         )  # fmt: skip
         yield ReadFamily(
             "weir_endpoint_in_flight", "Attempts open now.", ("pool", "endpoint"),
-            lambda: [((pool.name, e.id), e.lease.in_flight) for pool, e in endpoints], summed=True,
+            lambda: [((pool.name, e.id), e.own.in_flight) for pool, e in endpoints], summed=True,
         )  # fmt: skip
         yield ReadFamily(
             "weir_endpoint_healthy", "1 takes traffic, 0 ejected or draining.", ("pool", "endpoint"),

@@ -19,9 +19,10 @@ from .client_link import AsgiLink, ClientLink, HeaderBlock, block
 from .config import Config
 from .cors import Cors
 from .errors import BadRequest, GatewayError, InternalError
-from .fleet import Fleet, Pool
+from .fleet import Fleet
 from .flight import FlightLog, FlightRecord
 from .paths import engine_path
+from .pool import Pool
 from .proxy import Call, Proxy
 from .request_head import RequestHead, read_head
 from .tracing import Tracing

@@ -14,9 +14,11 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from . import exposition
+from .endpoint import Endpoint
 from .errors import BadRequest, GatewayError
-from .fleet import Endpoint, Fleet, Pool
+from .fleet import Fleet
 from .metrics import Metrics
+from .pool import Pool
 from .routes import failed, json_answer
 from .scrape import scrape
 
@@ -134,7 +136,7 @@ def _endpoint(pool: Pool, endpoint: Endpoint) -> dict[str, Any]:
         "engine_version": endpoint.engine_version,
         "health": "healthy" if endpoint.healthy else "ejected",
         "reason": state.reason,
-        "in_flight": endpoint.lease.in_flight,
+        "in_flight": endpoint.own.in_flight,
         "connections": endpoint.upstream.open_connections,
         "running": sample.load.running,
         "waiting": sample.load.waiting,

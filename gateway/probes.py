@@ -12,9 +12,11 @@ import httpx2
 
 from adapters import ADAPTERS
 
+from .endpoint import Endpoint
 from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
 from .engine_loads import LoadWatch
-from .fleet import Endpoint, Fleet, Pool
+from .fleet import Fleet
+from .pool import Pool
 from .printable import printable
 
 log = logging.getLogger("weir.probes")

@@ -22,12 +22,14 @@ from .client_link import ClientLink, HeaderBlock
 from .content import CapturingDecoder, Content, answer_of, prompt_of
 from .deadlines import Deadlines
 from .embedding_batcher import EmbeddingBatcher
+from .endpoint import Endpoint
 from .errors import GatewayError, NoCapable, NoEndpoint
 from .failures import AttemptFailure, broken_off, explain
-from .fleet import Endpoint, Pool
 from .flight import AttemptRecord, FlightRecord
 from .keepalive import KeepAlive
+from .lessons import answered
 from .metrics import Metrics
+from .pool import Pool
 from .relay import Relay, TimedOut
 from .timing import server_timing, timing_comment
 from .trace_context import context_headers, new_span_id
@@ -35,7 +37,6 @@ from .upstream.contract import ResponseHead, TransportError
 
 DONE = b"data: [DONE]\n\n"
 UNBUFFERED = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
-FIRST = RouteQuery()
 NO_BODY = frozenset((204, 205, 304))
 STREAM_HEADERS = b"content-type: text/event-stream; charset=utf-8\r\n" + UNBUFFERED
 
@@ -50,6 +51,7 @@ class Call:
         committed: Bytes of an answer have gone to the client.
         opaque: The body is passed on undecoded, so that a broken one can only be cut off.
         follows: The attempt is joined with other requests', one of which tells the fleet of its failure.
+        prompt_tokens: Of the prompt, estimated; 0 for what is no prompt.
     """
 
     request: GatewayRequest
@@ -62,6 +64,7 @@ class Call:
     committed: bool = False
     opaque: bool = False
     follows: bool = False
+    prompt_tokens: int = 0
 
 
 class Proxy:
@@ -100,7 +103,9 @@ class Proxy:
         pool.retries.request(record.received_s)
         tried: frozenset[str] = frozenset()
         needs = needed(call.request)
-        choice, route_s = _choose(pool, RouteQuery(needed=needs) if needs else FIRST)
+        if call.request.operation != "other":
+            call.prompt_tokens = call.request.prompt_estimate_tokens
+        choice, route_s = _choose(pool, RouteQuery(tried, needs, call.prompt_tokens))
         if choice is None:
             raise _no_choice(pool, call.request, needs)
         while True:
@@ -114,7 +119,7 @@ class Proxy:
                 return
             if not (error.retryable or error.elsewhere) or call.committed or len(tried) >= pool.config.retries.attempts:
                 raise error
-            choice, route_s = _choose(pool, RouteQuery(tried, needs))
+            choice, route_s = _choose(pool, RouteQuery(tried, needs, call.prompt_tokens))
             if choice is None or not pool.retries.take(perf_counter()):
                 raise error
             self._metrics.retried(pool.name, error.error_type or error.code)
@@ -125,13 +130,21 @@ class Proxy:
     async def _attempt(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord) -> GatewayError | None:
         """Tries one endpoint. Returns what the client is told if nobody else can do it, None if it is done."""
         series = self._metrics.endpoint(call.pool.name, call.record.model, endpoint.id)
+        lease = endpoint.own.lease(call.prompt_tokens, call.prompt_tokens, attempt.chosen_s)
         relay = Relay(
-            call.record, attempt, call.link, call.pool.config.timeouts, series.gaps, self._deadlines, self._stall_s
+            call.record,
+            attempt,
+            call.link,
+            call.pool.config.timeouts,
+            series.gaps,
+            self._deadlines,
+            self._stall_s,
+            lease,
         )
         try:
-            with endpoint.lease:
+            with lease:
                 attempt.engine, attempt.load = endpoint.adapter.name, endpoint.load
-                attempt.in_flight = endpoint.lease.in_flight
+                attempt.in_flight = endpoint.own.in_flight
                 await self._exchange(call, endpoint, attempt, relay)
         except (AdapterError, TransportError, TimedOut) as failure:
             error = self._failed(call, endpoint, relay, failure)
@@ -144,6 +157,8 @@ class Proxy:
             relay.close()
             attempt.ended_s = perf_counter()
             series.attempted(attempt, call.record)
+        if (sample := answered(attempt, call.record)) is not None:
+            lease.answered(sample)
         call.pool.succeeded(endpoint)
         return None
 

@@ -20,6 +20,7 @@ from .config import TimeoutsConfig
 from .deadlines import Deadlines
 from .flight import AttemptRecord, FlightRecord, Stall
 from .histogram import GAP, Distribution
+from .own_load import Lease
 from .upstream.contract import Exchange, ResponseHead, TransportError
 
 MAX_ERROR_BODY_BYTES = 65536
@@ -67,6 +68,7 @@ class Relay:
         "_gaps",
         "_held",
         "_held_bytes",
+        "_lease",
         "_link",
         "_live",
         "_longest_gap_s",
@@ -100,6 +102,7 @@ class Relay:
         gaps: Distribution,
         deadlines: Deadlines,
         stall_s: float,
+        lease: Lease | None,
     ) -> None:
         self.head: ResponseHead | None = None
         self.failure: Exception | None = None
@@ -108,6 +111,7 @@ class Relay:
         self._attempt = attempt
         self._link = link
         self._timeouts = timeouts
+        self._lease = lease
         self._gaps = gaps
         self._gap_counts = gaps.counts
         self._gap_sum_s = 0.0
@@ -379,12 +383,17 @@ class Relay:
                 self._note_gap(now_s, gap_s, self._outputs + 1)
             self._gaps.observe_n(gap_s / new, new)
         else:
-            self._attempt.first_output_s = now_s
+            self._first_output(now_s)
             if self._live:
                 self._record.first_output_s = now_s
             self._gaps.observe_n(0.0, outputs - 1)  # what came in one read came without a gap
         self._outputs = outputs
         self.last_s = now_s
+
+    def _first_output(self, now_s: float) -> None:
+        self._attempt.first_output_s = now_s
+        if self._lease is not None:
+            self._lease.first_output(self._attempt.sent_s or now_s, now_s)
 
     def _note_gap(self, now_s: float, gap_s: float, chunk: int) -> None:
         self._longest_gap_s = max(self._longest_gap_s, gap_s)
@@ -426,7 +435,7 @@ class Relay:
         elif reader.outputs != self._outputs:  # comments are no progress
             self.last_s = now_s
             if self._outputs == 0:
-                self._attempt.first_output_s = now_s
+                self._first_output(now_s)
             self._outputs = reader.outputs
 
     def _replay(self) -> None:

@@ -6,26 +6,58 @@ to make.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 Health = Literal["healthy", "ejected", "draining"]
+Header = tuple[bytes, bytes]
 NOTHING: frozenset[str] = frozenset()
+NO_TOKENS: Mapping[str, int] = MappingProxyType({})
 
 
 class EndpointSnapshot(NamedTuple):
-    """One endpoint as routing sees it.
+    """One endpoint as routing sees it. What Weir counts itself is exact; what is None is not known.
 
     Attributes:
         endpoint_id: Unique in the process.
         health: Only ``healthy`` ones take traffic.
-        in_flight: Requests of ours that are open there now; exact.
+        in_flight: Requests of ours that are open there now.
         capabilities: What its engine can do, by name.
+        weight: Its configured share under weighted policies; more than 0.
+        pending: Those of ``in_flight`` without a first output.
+        pending_tokens: Tokens of their prompts that its cache is not believed to hold, estimated.
+        oldest_s: When the oldest of them was sent, monotonic.
+        oldest_tokens: Its part of ``pending_tokens``.
+        held_tokens: Prompt tokens of all in flight, estimated.
+        answers: First outputs that came since it last came to life.
+        ttft_s: From an attempt sent to its first output, smoothed.
+        itl_s: Time an output token after the first, smoothed.
+        running: Requests that its engine said it works on.
+        waiting: Requests that its engine said it has in its queue.
+        kv_usage_ratio: Share of its cache that its engine said is in use.
+        sampled_s: When the engine was asked for these three, monotonic.
+        learnt: What the pool's policy has learnt of it, in that policy's own type.
     """
 
     endpoint_id: str
     health: Health
     in_flight: int
     capabilities: frozenset[str] = NOTHING
+    weight: float = 1.0
+    pending: int = 0
+    pending_tokens: int = 0
+    oldest_s: float | None = None
+    oldest_tokens: int = 0
+    held_tokens: int = 0
+    answers: int = 0
+    ttft_s: float | None = None
+    itl_s: float | None = None
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage_ratio: float | None = None
+    sampled_s: float | None = None
+    learnt: Any = None
 
 
 class PoolView(NamedTuple):
@@ -35,11 +67,13 @@ class PoolView(NamedTuple):
         now_s: Monotonic time.
         sequence: Decisions made for this pool so far.
         endpoints: All of them, eligible or not, in the order of the configuration.
+        seed: 64 random bits: the only chance that a policy knows.
     """
 
     now_s: float
     sequence: int
     endpoints: tuple[EndpointSnapshot, ...]
+    seed: int = 0
 
 
 class RouteQuery(NamedTuple):
@@ -48,10 +82,19 @@ class RouteQuery(NamedTuple):
     Attributes:
         tried: Endpoints that it has tried already.
         needed: What an engine must be able to do to serve it; nothing, mostly.
+        prompt_tokens: Of its prompt, estimated.
+        blocks: Hashes of its prompt's beginnings, each a block longer than the one before; none if nobody asks.
+        cached_tokens: By endpoint: tokens of its prompt that the endpoint's cache is believed to hold; only those
+            that hold some.
+        session: What its client calls its session; None if it names none.
     """
 
     tried: frozenset[str] = NOTHING
     needed: frozenset[str] = NOTHING
+    prompt_tokens: int = 0
+    blocks: tuple[int, ...] = ()
+    cached_tokens: Mapping[str, int] = NO_TOKENS
+    session: bytes | None = None
 
 
 class Choice(NamedTuple):
@@ -67,8 +110,59 @@ class RoutingPolicy(Protocol):
         ...
 
 
+class FirstOutput(NamedTuple):
+    """The first output of an attempt has come. Times are monotonic.
+
+    Attributes:
+        prompt_tokens: Of its prompt, estimated.
+        uncached_tokens: Those of them that the cache was not believed to hold.
+        ahead: Requests of ours without a first output when it was sent.
+        ahead_tokens: Their tokens that the cache was not believed to hold.
+        held_tokens: Prompt tokens of all of ours that were open when it was sent.
+        in_flight: Requests of ours that are open now, this one included.
+    """
+
+    sent_s: float
+    at_s: float
+    prompt_tokens: int
+    uncached_tokens: int
+    ahead: int
+    ahead_tokens: int
+    held_tokens: int
+    in_flight: int
+
+
+class Answered(NamedTuple):
+    """An attempt was answered whole. Times are monotonic.
+
+    Attributes:
+        first_output_s: None if that cannot be told from the answer.
+        prompt_tokens: As the engine counted them; None if it did not.
+        cached_tokens: Those of them that its cache held, likewise.
+        output_tokens: Of the answer, as the engine counted them, else the chunks.
+        token_s: Time an output token after the first; None if that cannot be told.
+    """
+
+    sent_s: float
+    at_s: float
+    first_output_s: float | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int
+    token_s: float | None
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A policy that learns of each endpoint: pure steps from what is known, None at first, to what is known then."""
+
+    def first_output(self, known: Any, sample: FirstOutput) -> Any: ...
+
+    def answered(self, known: Any, sample: Answered) -> Any: ...
+
+
 def eligible(view: PoolView, query: RouteQuery) -> list[EndpointSnapshot]:
     """The healthy endpoints that can do what the request needs and that it has not tried."""
-    tried, needed = query
+    tried, needed = query.tried, query.needed
     able = [e for e in view.endpoints if needed <= e.capabilities] if needed else view.endpoints
     return [e for e in able if e.health == "healthy" and e.endpoint_id not in tried]

@@ -12,8 +12,8 @@ import orjson
 from adapters.engine_load import EngineLoad
 from adapters.types import EngineTimings, Usage
 
-from ..fleet import LoadSample
 from ..flight import AttemptRecord, FlightRecord, Stall
+from ..load_sample import LoadSample
 
 LEFT_OUT: Final = ("caller", "content", "traceparent", "tracestate")
 """What was said, and what clients and engines were told and nobody asks for afterwards."""

@@ -19,8 +19,9 @@ from starlette.types import Scope
 from adapters.types import BYTES_PER_TOKEN
 from gateway import __version__
 from gateway.config import Config, KeepRuleConfig, TelemetryConfig
-from gateway.fleet import Fleet, Pool
+from gateway.fleet import Fleet
 from gateway.flight import FlightRecord
+from gateway.pool import Pool
 from gateway.request_head import RequestHead, pick
 from gateway.trace_context import CallerFacts, TraceHeads
 from policies.sampling import UNBOUNDED, ClassRule, KeepRules, PerSecond, TraceFacts, keep_reason

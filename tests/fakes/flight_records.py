@@ -6,8 +6,8 @@ from typing import Any
 
 from adapters.engine_load import EngineLoad
 from adapters.types import Usage
-from gateway.fleet import LoadSample
 from gateway.flight import AttemptRecord, FlightRecord
+from gateway.load_sample import LoadSample
 
 T0_S = 1000.0
 UNIX_S = 1_787_300_000.0

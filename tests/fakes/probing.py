@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.config import Config
-from gateway.fleet import Endpoint, Fleet
+from gateway.endpoint import Endpoint
+from gateway.fleet import Fleet
 from gateway.probes import Probes
 
 

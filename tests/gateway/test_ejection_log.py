@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from gateway.config import Config
-from gateway.fleet import Endpoint, Pool
+from gateway.endpoint import Endpoint
+from gateway.pool import Pool
 
 
 def pool(endpoints: int = 1, failures: int = 1) -> tuple[Pool, list[Endpoint]]:

@@ -130,7 +130,7 @@ async def test_a_fault_of_ours_is_closed_as_one(stream: bool, monkeypatch: pytes
     def broken(*_: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr("gateway.fleet.Endpoint.wire", broken)
+    monkeypatch.setattr("gateway.endpoint.Endpoint.wire", broken)
     async with running_gateway(config("http://127.0.0.1:9")) as gw:
         reply = await gw.post(r0(stream=stream))
         assert reply.status == 500

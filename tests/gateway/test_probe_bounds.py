@@ -11,8 +11,9 @@ import httpx2
 import pytest
 
 from gateway.config import Config
+from gateway.endpoint import Endpoint
 from gateway.engine_detection import Questioner
-from gateway.fleet import Endpoint, Fleet
+from gateway.fleet import Fleet
 from gateway.probes import Probes
 from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually
 

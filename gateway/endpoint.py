@@ -1,0 +1,145 @@
+"""One engine process: what Weir knows of it, how it is reached, and what of ours is open there."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from adapters import ADAPTERS
+from adapters.capabilities import capabilities
+from adapters.types import Adapter
+from policies.health import HealthRules, HealthState
+from policies.types import EndpointSnapshot, Learner
+
+from .config import EndpointConfig, PoolConfig
+from .load_sample import NO_SAMPLE, LoadSample
+from .own_load import OwnLoad
+from .upstream.contract import Upstream, WireRequest
+from .upstream.native import NativeUpstream
+from .upstream.via_httpx2 import Httpx2Upstream
+
+
+class Endpoint:
+    """One engine process at one base URL.
+
+    Attributes:
+        adapter: Its dialect: the configured engine's, until another one has been recognised there.
+        engine_version: As the engine told it, or "".
+        capabilities: What that engine can do in that version.
+        recognised: Whether it has been asked which engine it is since it last came to life.
+        load: What this engine last said of its load.
+        own: What of ours is open there.
+        health: What is known of its health.
+        origin: Scheme, host and port of its URL.
+        upstream: Its connections.
+        transitions: How often it was ejected and readmitted.
+        told: Reasons for an ejection that did not come about, already logged since the endpoint last did well.
+    """
+
+    def __init__(self, config: EndpointConfig, pool: PoolConfig, learner: Learner | None = None) -> None:
+        self.own = OwnLoad(learner)
+        self.config = config
+        self.id = config.id
+        self.adapter: Adapter = ADAPTERS.get(config.engine, ADAPTERS["openai"])
+        self.engine_version = ""
+        self.capabilities = capabilities(self.adapter.name)
+        self.recognised = False
+        self.load = NO_SAMPLE
+        self.health = HealthState()
+        self.transitions = {"healthy": 0, "ejected": 0}
+        self.told: set[str] = set()
+        self.rules = HealthRules(
+            pool.health.failures, pool.health.successes, pool.health.eject_s, pool.health.eject_max_s
+        )
+        self.upstream = _upstream(config, self.adapter.idle_s)
+        self.origin = f"{config.scheme}://{_netloc(config)}"
+        self._base_path = config.base_path
+        self._has_version = config.has_version
+        self._headers = [(name.lower().encode("ascii"), value.encode()) for name, value in config.headers.items()]
+        if config.api_key is not None:
+            secret = config.api_key.get_secret_value()
+            self._headers.append((b"authorization", b"Bearer " + secret.encode()))
+
+    @property
+    def health(self) -> HealthState:
+        return self._health
+
+    @health.setter
+    def health(self, state: HealthState) -> None:
+        self._health = state
+        self.own.seen = None
+
+    @property
+    def load(self) -> LoadSample:
+        return self._load
+
+    @load.setter
+    def load(self, sample: LoadSample) -> None:
+        self._load = sample
+        self.own.seen = None
+
+    @property
+    def healthy(self) -> bool:
+        return self._health.ejected_until_s is None
+
+    def snapshot(self) -> EndpointSnapshot:
+        """Returns it as routing sees it; the same object until something changes."""
+        own = self.own
+        if own.seen is None:
+            oldest = next(iter(own.pending), None)
+            load, sampled_s = self._load
+            own.seen = EndpointSnapshot(
+                self.id,
+                "healthy" if self._health.ejected_until_s is None else "ejected",
+                own.in_flight,
+                self.capabilities,
+                self.config.weight,
+                len(own.pending),
+                own.pending_tokens,
+                None if oldest is None else oldest.taken_s,
+                0 if oldest is None else oldest.uncached_tokens,
+                own.held_tokens,
+                own.answers,
+                own.ttft_s,
+                own.itl_s,
+                load.running,
+                load.waiting,
+                load.kv_usage_ratio,
+                sampled_s,
+                own.learnt,
+            )
+        return own.seen
+
+    def speak(self, adapter: Adapter, version: str) -> None:
+        """From now on requests are written for this engine; ``version`` may be "". Of a new one no load is known."""
+        if (adapter, version) != (self.adapter, self.engine_version):
+            self.load = NO_SAMPLE
+        self.adapter = adapter
+        self.engine_version = version
+        self.capabilities = capabilities(adapter.name, version)
+        self.own.seen = None
+
+    def question(self, path: str) -> tuple[str, Sequence[tuple[bytes, bytes]]]:
+        """Returns the URL and the headers of a GET that Weir makes for itself."""
+        wire = self.wire("GET", path, b"", ())
+        return self.origin + wire.target, wire.headers
+
+    def wire(self, method: str, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> WireRequest:
+        """Returns the request for this endpoint: its base path, its own headers, our credential."""
+        if self._has_version and path.startswith("/v1/"):
+            path = path[3:]
+        return WireRequest(method, self._base_path + path, (*headers, *self._headers), body)
+
+
+def _upstream(config: EndpointConfig, idle_s: float) -> Upstream:
+    tls = ssl.create_default_context() if config.scheme == "https" else None
+    if config.transport == "httpx2":
+        http2 = find_spec("h2") is not None  # the extra http2; offered where TLS lets both sides choose
+        return Httpx2Upstream(f"{config.scheme}://{_netloc(config)}", idle_s=idle_s, http2=http2, verify=tls)
+    return NativeUpstream(config.host, config.port, tls=tls, idle_s=idle_s)
+
+
+def _netloc(config: EndpointConfig) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{host}:{config.port}"

@@ -1,0 +1,128 @@
+"""What of ours is open at one endpoint, and what its answers teach a policy about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from policies.types import Answered, EndpointSnapshot, FirstOutput, Learner
+
+_GAIN = 0.2
+
+
+class OwnLoad:
+    """Counts what is open at one endpoint; exact, for every way out of a lease gives back what it took.
+
+    Attributes:
+        in_flight: Attempts open now.
+        held_tokens: Tokens of their prompts, estimated.
+        pending: Those without a first output, the oldest first.
+        pending_tokens: Tokens of those prompts that its cache is not believed to hold.
+        answers: First outputs that came since it last came to life.
+        ttft_s: From an attempt sent to its first output; smoothed, None before any.
+        itl_s: Time an output token after the first, likewise.
+        learnt: What the pool's policy has learnt of it, in that policy's own type; None before anything.
+        seen: The snapshot that was made of the endpoint; None once anything in it has changed.
+    """
+
+    __slots__ = (
+        "answers",
+        "held_tokens",
+        "in_flight",
+        "itl_s",
+        "learner",
+        "learnt",
+        "pending",
+        "pending_tokens",
+        "seen",
+        "ttft_s",
+    )
+
+    def __init__(self, learner: Learner | None = None) -> None:
+        self.learner = learner
+        self.in_flight = 0
+        self.held_tokens = 0
+        self.pending: dict[Lease, None] = {}
+        self.pending_tokens = 0
+        self.answers = 0
+        self.ttft_s: float | None = None
+        self.itl_s: float | None = None
+        self.learnt: Any = None
+        self.seen: EndpointSnapshot | None = None
+
+    def lease(self, prompt_tokens: int, uncached_tokens: int, now_s: float) -> Lease:
+        """Returns one attempt's share of the load, to be held in a ``with`` block.
+
+        Args:
+            prompt_tokens: Of its prompt, estimated.
+            uncached_tokens: Those of them that the endpoint's cache is not believed to hold.
+            now_s: Monotonic.
+        """
+        return Lease(self, prompt_tokens, uncached_tokens, now_s)
+
+
+class Lease:
+    """One attempt's share of an endpoint's load, for as long as a ``with`` block runs, however it ends."""
+
+    __slots__ = ("_ahead", "_ahead_tokens", "_held_tokens", "_load", "prompt_tokens", "taken_s", "uncached_tokens")
+
+    def __init__(self, load: OwnLoad, prompt_tokens: int, uncached_tokens: int, taken_s: float) -> None:
+        self._load = load
+        self.prompt_tokens = prompt_tokens
+        self.uncached_tokens = uncached_tokens
+        self.taken_s = taken_s
+
+    def __enter__(self) -> Lease:
+        load = self._load
+        self._ahead, self._ahead_tokens, self._held_tokens = len(load.pending), load.pending_tokens, load.held_tokens
+        load.in_flight += 1
+        load.held_tokens += self.prompt_tokens
+        load.pending[self] = None
+        load.pending_tokens += self.uncached_tokens
+        load.seen = None
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        load = self._load
+        load.in_flight -= 1
+        load.held_tokens -= self.prompt_tokens
+        if self in load.pending:
+            self._no_longer_pending()
+        load.seen = None
+
+    def first_output(self, sent_s: float, now_s: float) -> None:
+        """The first output has come; to be told once, while the block runs."""
+        load = self._load
+        self._no_longer_pending()
+        load.answers += 1
+        load.ttft_s = _smoothed(load.ttft_s, now_s - sent_s)
+        if load.learner is not None:
+            sample = FirstOutput(
+                sent_s,
+                now_s,
+                self.prompt_tokens,
+                self.uncached_tokens,
+                self._ahead,
+                self._ahead_tokens,
+                self._held_tokens,
+                load.in_flight,
+            )
+            load.learnt = load.learner.first_output(load.learnt, sample)
+        load.seen = None
+
+    def answered(self, sample: Answered) -> None:
+        """The answer is whole."""
+        load = self._load
+        if sample.token_s is not None:
+            load.itl_s = _smoothed(load.itl_s, sample.token_s)
+        if load.learner is not None:
+            load.learnt = load.learner.answered(load.learnt, sample)
+        load.seen = None
+
+    def _no_longer_pending(self) -> None:
+        load = self._load
+        del load.pending[self]
+        load.pending_tokens -= self.uncached_tokens
+
+
+def _smoothed(known: float | None, sample: float) -> float:
+    return sample if known is None else known + _GAIN * (sample - known)

@@ -1,0 +1,54 @@
+"""What of ours is open at an endpoint: every way out gives back what it took, and a policy learns of each answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.config import EndpointConfig, PoolConfig
+from gateway.endpoint import Endpoint
+from gateway.own_load import OwnLoad
+from policies.types import Answered, FirstOutput
+
+
+class _Counting:
+    """Learns how many answers there were, and keeps the last sample."""
+
+    def first_output(self, known: tuple[int, FirstOutput] | None, sample: FirstOutput) -> tuple[int, FirstOutput]:
+        return (1 if known is None else known[0] + 1), sample
+
+    def answered(self, known: object, sample: Answered) -> object:
+        return known
+
+
+def test_a_lease_gives_back_what_it_took_however_it_ends() -> None:
+    own = OwnLoad()
+    with own.lease(100, 40, 1.0) as early:
+        assert (own.in_flight, own.held_tokens, len(own.pending), own.pending_tokens) == (1, 100, 1, 40)
+        early.first_output(1.0, 1.5)
+        assert (own.in_flight, own.held_tokens, len(own.pending), own.pending_tokens) == (1, 100, 0, 0)
+    with pytest.raises(RuntimeError), own.lease(100, 40, 1.0):
+        raise RuntimeError
+    assert (own.in_flight, own.held_tokens, len(own.pending), own.pending_tokens) == (0, 0, 0, 0)
+
+
+def test_a_first_output_tells_what_was_ahead_of_it() -> None:
+    own = OwnLoad(_Counting())
+    with own.lease(100, 60, 1.0) as first, own.lease(50, 50, 2.0) as second:
+        first.first_output(1.0, 3.0)
+        second.first_output(2.0, 3.5)
+        assert own.learnt == (2, FirstOutput(2.0, 3.5, 50, 50, 1, 60, 100, 2))
+    assert own.ttft_s == pytest.approx(2.0 + 0.2 * (1.5 - 2.0))
+    assert own.answers == 2
+
+
+def test_a_snapshot_is_the_same_until_something_changes() -> None:
+    pool = PoolConfig.model_validate({"name": "m", "endpoints": ["http://127.0.0.1:9"]})
+    config = EndpointConfig.model_validate({"url": "http://127.0.0.1:9", "weight": 2, "id": "e"})
+    endpoint = Endpoint(config, pool)
+    idle = endpoint.snapshot()
+    assert endpoint.snapshot() is idle
+    with endpoint.own.lease(100, 40, 7.0):
+        busy = endpoint.snapshot()
+        assert (busy.in_flight, busy.pending_tokens, busy.oldest_s, busy.oldest_tokens) == (1, 40, 7.0, 40)
+    assert endpoint.snapshot() == idle
+    assert idle.weight == 2
