@@ -114,7 +114,7 @@ async def test_a_pool_that_takes_nothing_is_closed_as_shed(monkeypatch: pytest.M
     def nobody(*_: object) -> None:
         return None
 
-    monkeypatch.setattr("gateway.fleet.Pool.choose", nobody)
+    monkeypatch.setattr("gateway.pool.Pool.choose", nobody)
     async with running_gateway(config("http://127.0.0.1:9")) as gw:
         reply = await gw.post(r0())
         assert (reply.status, reply.error["code"]) == (503, "no_endpoint")
