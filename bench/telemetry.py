@@ -24,7 +24,8 @@ import uvloop
 from adapters.types import Usage
 from gateway.app import App
 from gateway.config import Config
-from gateway.flight import AttemptRecord, FlightLog, FlightRecord, Observer
+from gateway.flight import AttemptRecord, FlightRecord
+from gateway.flight_log import FlightLog, Observer
 from gateway.paces import Paces
 from gateway.request_head import RequestHead
 

@@ -16,7 +16,7 @@ from .access_log import AccessLog
 from .config import Config
 from .cors import Cors
 from .fleet import Fleet
-from .flight import FlightLog
+from .flight_log import FlightLog
 from .gc_pauses import GENERATIONS, GcPauses
 from .loop_lag import LoopLag
 from .metrics import Metrics
@@ -62,12 +62,13 @@ class App:
         self.metrics.flights_dropped = lambda: self.recorder.dropped
         self.metrics.trace_records = self.tracing.counts
         readers = (self.tracing, Paces(), self.metrics, self.access_log, self.recorder)  # each after those it builds on
-        flights = FlightLog(tuple(reader.observe for reader in readers))
+        self._flights = FlightLog(tuple(reader.observe for reader in readers))
+        self.metrics.settle = self._flights.settle
         proxy = Proxy(self.metrics, config.stream.keepalive_s, config.telemetry.stall_s)
-        self.openai = OpenAiApi(config, self.fleet, flights, proxy, self.tracing)
+        self.openai = OpenAiApi(config, self.fleet, self._flights, proxy, self.tracing)
         token = config.admin.token.get_secret_value() if config.admin.token else None
         ops = OpsApi(self.fleet, self.metrics, token, self.openai.unknown_model)
-        requests = RequestsApi(self.recorder, ops.refused)
+        requests = RequestsApi(self.recorder, self._flights.settle, ops.refused)
         self._cors = Cors(config.cors.allow_origins)
         self._serves_admin = config.admin.listen is None
         # No page may read these: without a token they answer this machine, and so do the pages that it shows.
@@ -113,6 +114,11 @@ class App:
         finally:
             scope.pop("extensions", None)  # the link and the scope refer to each other
 
+    def flush(self) -> None:
+        """Tells all telemetry of the requests that have ended, and writes their access lines."""
+        self._flights.settle()
+        self.access_log.flush()
+
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:
         metrics = self.metrics
@@ -133,7 +139,7 @@ class App:
         finally:
             await probes.stop()
             await self.fleet.aclose()
-            self.access_log.flush()
+            self.flush()
             await asyncio.gather(self.tracing.stop(), asyncio.to_thread(self.recorder.stop))
             for watch in watches:
                 watch.stop()

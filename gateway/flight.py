@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,8 +13,6 @@ from .load_sample import NO_SAMPLE, LoadSample
 if TYPE_CHECKING:
     from .content import Content
     from .trace_context import CallerFacts
-
-log = logging.getLogger("weir.flight")
 
 Operation = Literal["chat", "text_completion", "embeddings", "other"]
 
@@ -177,30 +172,3 @@ class FlightRecord:
         """Takes the outcome from the error that ended the request."""
         self.outcome = error.outcome
         self.error_type = error.error_type
-
-
-Observer = Callable[[FlightRecord], None]
-
-
-class FlightLog:
-    """Opens records and closes each once, telling everybody who reads closed records."""
-
-    def __init__(self, observers: tuple[Observer, ...]) -> None:
-        self._observers = observers
-        self.in_flight = 0
-
-    def open(self, request_id: str, method: str, path: str) -> FlightRecord:
-        self.in_flight += 1
-        return FlightRecord(request_id, method, path, time.perf_counter(), time.time(), [])
-
-    def close(self, record: FlightRecord) -> None:
-        """Ends a record; to be called once, from ``finally``."""
-        self.in_flight -= 1
-        record.done_s = time.perf_counter()
-        if record.outcome is None:
-            record.outcome = "internal_error"
-        for observe in self._observers:
-            try:
-                observe(record)
-            except Exception:
-                log.exception("a reader of closed records failed; the others go on")

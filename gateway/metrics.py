@@ -44,6 +44,7 @@ class Metrics:
         stream_buffer_bytes: Reads how much was read from engines and not yet taken by clients.
         flights_dropped: Reads how many records the flight recorder has lost.
         trace_records: How many requests had their traces end how.
+        settle: Tells of the requests that ended a moment ago.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Metrics:
         self._access_lines_dropped = access_lines_dropped
         self.stream_buffer_bytes: Callable[[], int] = lambda: 0
         self.flights_dropped: Callable[[], int] = lambda: 0
+        self.settle: Callable[[], None] = lambda: None
         self.trace_records: Mapping[str, int] = MappingProxyType({})
         self._config_hash = config_hash
         self._workers = workers
@@ -194,6 +196,10 @@ class Metrics:
         if series is None:
             series = self._request_series[key] = RequestSeries(self, *key)
         series.observe(record)
+        last = len(record.attempts) - 1
+        for number, attempt in enumerate(record.attempts):
+            endpoint = self.endpoint(record.pool, record.model, attempt.endpoint_id)
+            endpoint.attempted(attempt, record if number == last else None)
         if record.keep_reason is not None and record.trace_id:
             self._exemplify(series, record)
 
@@ -221,6 +227,7 @@ class Metrics:
 
     def pieces(self, format: Format) -> Iterator[str]:
         """Yields the exposition in pieces of whole lines, made when asked for; an empty piece precedes a long one."""
+        self.settle()
         if self._workers is not None:
             self.publish()
             for news in self._workers.news():
@@ -387,8 +394,8 @@ class EndpointSeries:
             for source in ("usage", "estimate")
         )
 
-    def attempted(self, attempt: AttemptRecord, record: FlightRecord) -> None:
-        """Takes a finished attempt."""
+    def attempted(self, attempt: AttemptRecord, record: FlightRecord | None) -> None:
+        """Takes a finished attempt; ``record`` if it was the request's last one, of which the record's usage tells."""
         metrics, (pool, model, endpoint) = self._metrics, self._labels
         outcome = attempt.outcome or "internal_error"
         self._choices.value += 1
@@ -407,8 +414,8 @@ class EndpointSeries:
         self._duration.observe(ended_s - sent_s)
         if (ttft_s := _ttft_s(attempt)) is not None:
             self.ttft.observe(ttft_s)
-        usage = record.usage
-        if usage is None:
+        usage = None if record is None else record.usage
+        if record is None or usage is None:
             return
         input_tokens, output_tokens, cached, reasoning = self._estimated if usage.estimated else self._reported
         input_tokens.value += usage.prompt_tokens

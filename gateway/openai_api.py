@@ -20,7 +20,8 @@ from .config import Config
 from .cors import Cors
 from .errors import BadRequest, GatewayError, InternalError
 from .fleet import Fleet
-from .flight import FlightLog, FlightRecord
+from .flight import FlightRecord
+from .flight_log import FlightLog
 from .paths import engine_path
 from .pool import Pool
 from .proxy import Call, Proxy

@@ -129,14 +129,14 @@ class Proxy:
 
     async def _attempt(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord) -> GatewayError | None:
         """Tries one endpoint. Returns what the client is told if nobody else can do it, None if it is done."""
-        series = self._metrics.endpoint(call.pool.name, call.record.model, endpoint.id)
+        gaps = self._metrics.endpoint(call.pool.name, call.record.model, endpoint.id).gaps
         lease = endpoint.own.lease(call.prompt_tokens, call.prompt_tokens, attempt.chosen_s)
         relay = Relay(
             call.record,
             attempt,
             call.link,
             call.pool.config.timeouts,
-            series.gaps,
+            gaps,
             self._deadlines,
             self._stall_s,
             lease,
@@ -156,7 +156,6 @@ class Proxy:
         finally:
             relay.close()
             attempt.ended_s = perf_counter()
-            series.attempted(attempt, call.record)
         if (sample := answered(attempt, call.record)) is not None:
             lease.answered(sample)
         call.pool.succeeded(endpoint)

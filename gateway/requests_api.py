@@ -25,11 +25,15 @@ class RequestsApi:
 
     Args:
         recorder: Who knows the records.
+        settle: Tells it of those that were closed a moment ago.
         refused: Returns the answer to a caller who may not ask; None to one who may.
     """
 
-    def __init__(self, recorder: Recorder, refused: Callable[[Request], Response | None]) -> None:
+    def __init__(
+        self, recorder: Recorder, settle: Callable[[], None], refused: Callable[[Request], Response | None]
+    ) -> None:
         self._recorder = recorder
+        self._settle = settle
         self._refused = refused
 
     async def one(self, request: Request) -> Response:
@@ -37,6 +41,7 @@ class RequestsApi:
         if (refused := self._refused(request)) is not None:
             return refused
         name: str = request.path_params["id"]
+        self._settle()
         found = await asyncio.to_thread(self._recorder.named, name)
         if not found:
             return failed(BadRequest(not_recorded(name), status=404, code="unknown_request"), request)
@@ -57,5 +62,6 @@ class RequestsApi:
             return failed(BadRequest(message, code="invalid_query"), request)
         if not 0 < most <= MOST:
             return failed(BadRequest(f"slowest takes 1 to {MOST}", code="invalid_query", param="slowest"), request)
+        self._settle()
         found = await asyncio.to_thread(self._recorder.slowest, most, time.time() - since_s, query.get("pool"))
         return json_answer([explanation(record) for record in found])

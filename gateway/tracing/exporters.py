@@ -83,7 +83,7 @@ def make(chosen: Chosen, environ: Mapping[str, str]) -> SpanExporter:
     """Makes the exporter.
 
     Raises:
-        LookupError: It is not installed; the message says what to install.
+        LookupError: It is not installed, or its certificates cannot be read; the message says what to do.
     """
     if chosen.exporter != "otlp":
         found = entry_points(group="opentelemetry_traces_exporter", name=chosen.exporter)
@@ -91,14 +91,19 @@ def make(chosen: Chosen, environ: Mapping[str, str]) -> SpanExporter:
             return cast("Callable[[], SpanExporter]", entry.load())()
         raise LookupError(f"OTEL_TRACES_EXPORTER={chosen.exporter}: no such exporter is installed")
     if chosen.protocol == "http/json":
-        return OtlpJsonExporter(
-            Target(
-                chosen.endpoint,
-                tuple(parse_env_headers(_of_traces(environ, "HEADERS"), liberal=True).items()),
-                _positive(_of_traces(environ, "TIMEOUT"), _TIMEOUT_S),
-                _of_traces(environ, "COMPRESSION").lower() != "none",
-            )
+        target = Target(
+            chosen.endpoint,
+            tuple(parse_env_headers(_of_traces(environ, "HEADERS"), liberal=True).items()),
+            _positive(_of_traces(environ, "TIMEOUT"), _TIMEOUT_S),
+            _of_traces(environ, "COMPRESSION").lower() == "gzip",
+            _of_traces(environ, "CERTIFICATE"),
+            (_of_traces(environ, "CLIENT_CERTIFICATE"), _of_traces(environ, "CLIENT_KEY")),
         )
+        try:
+            return OtlpJsonExporter(target)
+        except OSError as error:
+            named = "OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY"
+            raise LookupError(f"{named} must name files of certificates in PEM: {error}") from error
     kind = "grpc" if chosen.protocol == "grpc" else "http"
     try:
         module = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{kind}.trace_exporter")

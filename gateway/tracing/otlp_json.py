@@ -101,12 +101,30 @@ class Target:
         headers: Sent with each request; may hold a credential.
         timeout_s: For one batch, all tries included.
         gzip: Whether bodies are compressed.
+        trusted: File of the certificates that may have signed the receiver's; "" for the system's.
+        certificate: File of the certificate that is shown to the receiver, and of its key; "" for none.
     """
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     timeout_s: float = 10.0
-    gzip: bool = True
+    gzip: bool = False
+    trusted: str = ""
+    certificate: tuple[str, str] = ("", "")
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Returns what the connection is secured by, if it is.
+
+        Raises:
+            OSError: A file cannot be read, or holds no certificate.
+        """
+        if not self.url.startswith("https:"):
+            return None
+        context = ssl.create_default_context(cafile=self.trusted or None)
+        certificate, key = self.certificate
+        if certificate:
+            context.load_cert_chain(certificate, key or None)
+        return context
 
 
 class OtlpJsonExporter(SpanExporter):
@@ -114,6 +132,9 @@ class OtlpJsonExporter(SpanExporter):
 
     Attributes:
         rejected_spans: Of the last batch that was taken: spans that the receiver said it had not taken.
+
+    Raises:
+        OSError: As ``Target.tls``.
     """
 
     def __init__(self, target: Target) -> None:
@@ -122,7 +143,7 @@ class OtlpJsonExporter(SpanExporter):
         parts = urlsplit(target.url)
         self._host, self._port = parts.hostname or "", parts.port
         self._path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._tls = target.tls()
         self._headers = {"content-type": "application/json", "user-agent": "weir", **dict(target.headers)}
         if target.gzip:
             self._headers["content-encoding"] = "gzip"

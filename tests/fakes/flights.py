@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway import app
-from gateway.flight import FlightLog, FlightRecord, Observer
+from gateway.flight import FlightRecord
+from gateway.flight_log import FlightLog, Observer
 from tests.fakes.scripted import eventually
 
 

@@ -62,7 +62,6 @@ def fly(metrics: Metrics, *, ttft_s: float = 0.2, endpoint: str = "e0", **change
             **changes,
         }
     )
-    metrics.endpoint(flown.pool, flown.model, endpoint).attempted(attempt, flown)
     metrics.observe(flown)
     return flown
 

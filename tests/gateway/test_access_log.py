@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from gateway.access_log import FLUSH_BYTES, AccessLog
 from gateway.config import Config, EndpointConfig, PoolConfig
 from gateway.config.file import parse
 from gateway.fleet import Fleet
-from gateway.flight import AttemptRecord, FlightLog, FlightRecord
+from gateway.flight import AttemptRecord, FlightRecord
 from gateway.server import start
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.raw_client import connect, r0, request_bytes
@@ -257,17 +256,3 @@ async def test_a_line_that_cannot_be_written_fails_no_request(monkeypatch: pytes
                 assert b'outcome="ok"} 2\n' in (await client.reply(method="GET")).body
         finally:
             await server.stop()
-
-
-def test_one_that_reads_closed_records_and_fails_keeps_them_from_nobody() -> None:
-    told: list[FlightRecord] = []
-
-    def fails(record: FlightRecord) -> None:
-        raise RuntimeError("telemetry")
-
-    flights = FlightLog((fails, told.append))
-    flown = flights.open("id", "POST", "/")
-    with suppress(RuntimeError):
-        flights.close(flown)
-    assert told == [flown]
-    assert flights.in_flight == 0

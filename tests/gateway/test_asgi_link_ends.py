@@ -146,7 +146,7 @@ async def test_a_server_that_takes_no_more_ends_the_request_and_leaves_no_task_b
         if told:
             server.gone.set()
         await asyncio.wait_for(app(scope(), server.receive, server.send), WAIT_S)
-        app.access_log.flush()
+        app.flush()
         assert json.loads(out.getvalue())["outcome"] == "cancelled"
         await app.fleet.aclose()
     gc.collect()
@@ -160,7 +160,7 @@ async def test_a_client_that_leaves_with_the_last_byte_fails_nothing() -> None:
         body = request_bytes("POST", CHAT, r0()).partition(b"\r\n\r\n")[2]
         server = Server(body, lambda message: OSError() if message.get("more_body") is False else None)
         await asyncio.wait_for(app(scope(), server.receive, server.send), WAIT_S)
-        app.access_log.flush()
+        app.flush()
         assert json.loads(out.getvalue())["outcome"] == "ok"
         await app.fleet.aclose()
 

@@ -106,8 +106,7 @@ def test_a_histogram_can_be_read_back(values: list[float]) -> None:
 
 def test_the_whole_exposition_can_be_read_and_names_its_families_once() -> None:
     subject = Metrics(fleet())
-    subject.observe(record())
-    subject.endpoint("m", "m", "e").attempted(AttemptRecord("e", "why", 1.0, outcome="ok"), record())
+    subject.observe(record(attempts=[AttemptRecord("e", "why", 1.0, outcome="ok")]))
     text = subject.render()
     samples(text)
     heads = [line for line in text.splitlines() if line.startswith("# TYPE ")]
@@ -179,7 +178,6 @@ def test_a_stream_is_in_every_histogram_of_streams() -> None:
         attempts=[attempt],
     )
     subject.observe(flown)
-    subject.endpoint("m", "m", "e").attempted(attempt, flown)
     read = samples(subject.render())
     expected = {
         "weir_time_to_first_token_seconds": 0.5,
@@ -221,7 +219,7 @@ def test_a_request_without_a_model_is_counted_under_other() -> None:
 def test_tokens_of_an_attempt_that_failed_count_but_make_no_answer(outcome: str) -> None:
     subject = Metrics(fleet())
     attempt = AttemptRecord("e", "why", 10.3, sent_s=10.4, ended_s=11.0, outcome=outcome)  # type: ignore[arg-type]
-    subject.endpoint("m", "m", "e").attempted(attempt, record(usage=Usage(7, 4)))
+    subject.observe(record(usage=Usage(7, 4), attempts=[attempt]))
     read = samples(subject.render())
     assert total(read, "weir_tokens_total", type="output") == 4
     assert total(read, "weir_output_tokens_per_request_count") == 0
@@ -232,7 +230,7 @@ def test_tokens_of_an_attempt_that_failed_count_but_make_no_answer(outcome: str)
 def test_estimated_tokens_are_counted_apart() -> None:
     subject = Metrics(fleet())
     attempt = AttemptRecord("e", "why", 10.3, sent_s=10.4, ended_s=11.0, outcome="ok")
-    subject.endpoint("m", "m", "e").attempted(attempt, record(usage=Usage(7, 4, estimated=True)))
+    subject.observe(record(usage=Usage(7, 4, estimated=True), attempts=[attempt]))
     read = samples(subject.render())
     assert total(read, "weir_tokens_total", type="output", source="estimate") == 4
     assert total(read, "weir_tokens_total", type="output", source="usage") == 0

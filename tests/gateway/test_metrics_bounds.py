@@ -68,7 +68,7 @@ async def test_unknown_models_make_no_series_and_take_no_memory(nowhere: BinaryI
     assert set(samples(app.metrics.render())) == series
     assert resident_bytes() - before_bytes < 5_000_000  # a counter for each would take twice as much
     await app.fleet.aclose()
-    app.access_log.flush()
+    app.flush()
 
 
 async def test_headers_of_a_megabyte_make_no_series() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,16 +86,29 @@ def test_the_exporters_own_variables_are_read(monkeypatch: pytest.MonkeyPatch) -
             "OTEL_EXPORTER_OTLP_HEADERS": "x-never=1",
             "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "Authorization=Basic%20abc,x-scope-orgid=7",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "3",
-            "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+            "OTEL_EXPORTER_OTLP_CERTIFICATE": "ca.pem",
+            "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "own.pem",
+            "OTEL_EXPORTER_OTLP_CLIENT_KEY": "own.key",
         },
     )
-    make(chosen, {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon", "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"})
+    make(chosen, {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon", "OTEL_EXPORTER_OTLP_COMPRESSION": "none"})
     headers = (("authorization", "Basic abc"), ("x-scope-orgid", "7"))
     assert made == [
         Target("http://t/v1/traces"),
-        Target("http://t/v1/traces", headers, 3.0, gzip=False),
+        Target("http://t/v1/traces", headers, 3.0, True, "ca.pem", ("own.pem", "own.key")),
         Target("http://t/v1/traces"),
     ]
+
+
+@pytest.mark.parametrize("variable", ["CERTIFICATE", "CLIENT_CERTIFICATE"])
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path, variable: str) -> None:
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    environ = {f"OTEL_EXPORTER_OTLP_{variable}": str(broken)}
+    with pytest.raises(LookupError, match="must name files of certificates in PEM"):
+        make(Chosen("otlp", "http/json", "https://t/v1/traces"), environ)
+    make(Chosen("otlp", "http/json", "http://t/v1/traces"), environ)
 
 
 def test_any_exporter_that_is_installed_can_be_named() -> None:
