@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from adapters.types import EngineTimings, Usage
+from policies.types import PoolView, RouteQuery
 
 from .errors import GatewayError, Outcome
 from .load_sample import NO_SAMPLE, LoadSample
@@ -31,6 +32,13 @@ class Stall(NamedTuple):
     chunk: int
 
 
+class Decision(NamedTuple):
+    """What an endpoint was chosen from: the same policy chooses the same endpoint from it."""
+
+    view: PoolView
+    query: RouteQuery
+
+
 @dataclass(slots=True)
 class AttemptRecord:
     """One try at one endpoint. Times are monotonic seconds, None for what did not happen.
@@ -46,6 +54,7 @@ class AttemptRecord:
         expected_prefill_s: When the first output of such a prompt usually comes there; None if that is not known.
         expected_token_s: The usual time between two tokens there, likewise.
         route_s: How long the choice of the endpoint took.
+        decision: What it was chosen from; None if that was not noted.
     """
 
     endpoint_id: str
@@ -71,6 +80,7 @@ class AttemptRecord:
     span_id: str = ""
     joined: tuple[str, str] | None = None
     stalls: tuple[Stall, ...] = ()
+    decision: Decision | None = None
 
 
 @dataclass(slots=True)

@@ -37,11 +37,12 @@ class Pool:
         self.in_flight = 0
         self._sequence = 0
 
-    def choose(self, query: RouteQuery) -> Choice | None:
-        self._sequence += 1
-        return self._routing.choose(self.view(), query)
+    def choose(self, view: PoolView, query: RouteQuery) -> Choice | None:
+        return self._routing.choose(view, query)
 
     def view(self) -> PoolView:
+        """Returns what the next choice is made from."""
+        self._sequence += 1
         return PoolView(
             time.perf_counter(),
             self._sequence,

@@ -16,7 +16,7 @@ from typing import NoReturn
 from adapters.capabilities import Capabilities, needed
 from adapters.types import Adapter, AdapterError, Answer, GatewayRequest, MalformedStream
 from policies.retry import wait_s
-from policies.types import Choice, RouteQuery
+from policies.types import RouteQuery
 
 from .client_link import ClientLink, HeaderBlock
 from .content import CapturingDecoder, Content, answer_of, prompt_of
@@ -25,7 +25,7 @@ from .embedding_batcher import EmbeddingBatcher
 from .endpoint import Endpoint
 from .errors import GatewayError, NoCapable, NoEndpoint
 from .failures import AttemptFailure, broken_off, explain
-from .flight import AttemptRecord, FlightRecord
+from .flight import AttemptRecord, Decision, FlightRecord
 from .keepalive import KeepAlive
 from .lessons import answered
 from .metrics import Metrics
@@ -105,22 +105,19 @@ class Proxy:
         needs = needed(call.request)
         if call.request.operation != "other":
             call.prompt_tokens = call.request.prompt_estimate_tokens
-        choice, route_s = _choose(pool, RouteQuery(tried, needs, call.prompt_tokens))
-        if choice is None:
+        attempt = _choose(pool, RouteQuery(tried, needs, call.prompt_tokens))
+        if attempt is None:
             raise _no_choice(pool, call.request, needs)
         while True:
-            attempt = AttemptRecord(
-                choice.endpoint_id, choice.reason, perf_counter(), route_s=route_s, span_id=new_span_id()
-            )
             record.attempts.append(attempt)
-            tried |= {choice.endpoint_id}
-            error = await self._attempt(call, pool.endpoints[choice.endpoint_id], attempt)
+            tried |= {attempt.endpoint_id}
+            error = await self._attempt(call, pool.endpoints[attempt.endpoint_id], attempt)
             if error is None:
                 return
             if not (error.retryable or error.elsewhere) or call.committed or len(tried) >= pool.config.retries.attempts:
                 raise error
-            choice, route_s = _choose(pool, RouteQuery(tried, needs, call.prompt_tokens))
-            if choice is None or not pool.retries.take(perf_counter()):
+            attempt = _choose(pool, RouteQuery(tried, needs, call.prompt_tokens))
+            if attempt is None or not pool.retries.take(perf_counter()):
                 raise error
             self._metrics.retried(pool.name, error.error_type or error.code)
             # Neither a refused connection nor an engine that lacks something tells anything about the next endpoint
@@ -296,10 +293,22 @@ class Proxy:
         return headers
 
 
-def _choose(pool: Pool, query: RouteQuery) -> tuple[Choice | None, float]:
-    """Returns the choice, and how many seconds it took."""
+def _choose(pool: Pool, query: RouteQuery) -> AttemptRecord | None:
+    """Returns the attempt that is to be made; None if no endpoint may make it."""
     began_s = perf_counter()
-    return pool.choose(query), perf_counter() - began_s
+    view = pool.view()
+    choice = pool.choose(view, query)
+    if choice is None:
+        return None
+    chosen_s = perf_counter()
+    return AttemptRecord(
+        choice.endpoint_id,
+        choice.reason,
+        chosen_s,
+        route_s=chosen_s - began_s,
+        span_id=new_span_id(),
+        decision=Decision(view, query),
+    )
 
 
 def _no_choice(pool: Pool, request: GatewayRequest, needs: Capabilities) -> GatewayError:

@@ -11,27 +11,33 @@ import orjson
 
 from adapters.engine_load import EngineLoad
 from adapters.types import EngineTimings, Usage
+from policies.types import EndpointSnapshot
 
 from ..flight import AttemptRecord, FlightRecord, Stall
 from ..load_sample import LoadSample
+from . import decision_json
+from .decision_json import Snapshots, plain
 
 LEFT_OUT: Final = ("caller", "content", "traceparent", "tracestate")
 """What was said, and what clients and engines were told and nobody asks for afterwards."""
 
 # What needs a word of its own, behind the fields that JSON has.
 _OF_RECORD: Final = ("attempts", "usage")
-_OF_ATTEMPT: Final = ("timings", "load", "joined", "stalls")
+_OF_ATTEMPT: Final = ("timings", "load", "joined", "stalls", "decision")
 _RECORD: Final = tuple(field.name for field in fields(FlightRecord) if field.name not in (*_OF_RECORD, *LEFT_OUT))
 _ATTEMPT: Final = tuple(field.name for field in fields(AttemptRecord) if field.name not in _OF_ATTEMPT)
 _record_values = attrgetter(*_RECORD)
 _attempt_values = attrgetter(*_ATTEMPT)
 
 FIELDS: Final = (*_RECORD, *_OF_RECORD, *_ATTEMPT, *_OF_ATTEMPT)
+SHAPE: Final = (*FIELDS, *decision_json.FIELDS)
 """What the arrays hold: a file that was written with other fields cannot be read."""
 
 
 def dump(records: Sequence[FlightRecord]) -> bytes:
-    return orjson.dumps([_plain(record) for record in records])
+    snapshots = Snapshots()
+    told = [_plain(record, snapshots) for record in records]
+    return orjson.dumps((snapshots.rows, told))
 
 
 def load(data: bytes) -> list[FlightRecord]:
@@ -41,12 +47,14 @@ def load(data: bytes) -> list[FlightRecord]:
         ValueError: It is something else.
     """
     try:
-        return [_record(*told) for told in orjson.loads(data)]
+        rows, records = orjson.loads(data)
+        known = decision_json.endpoints(rows)
+        return [_record(known, *told) for told in records]
     except (TypeError, AttributeError) as error:
         raise ValueError("no flight records") from error
 
 
-def _plain(record: FlightRecord) -> tuple[Any, ...]:
+def _plain(record: FlightRecord, snapshots: Snapshots) -> tuple[Any, ...]:
     usage = record.usage
     attempts = [
         (
@@ -55,22 +63,31 @@ def _plain(record: FlightRecord) -> tuple[Any, ...]:
             (tuple(attempt.load.load), attempt.load.asked_s),
             attempt.joined,
             [tuple(stall) for stall in attempt.stalls],
+            None if attempt.decision is None else plain(attempt.decision, snapshots),
         )
         for attempt in record.attempts
     ]
     return _record_values(record), attempts, None if usage is None else tuple(usage)
 
 
-def _record(values: list[Any], attempts: list[Any], usage: list[Any] | None) -> FlightRecord:
+def _record(
+    known: list[EndpointSnapshot], values: list[Any], attempts: list[Any], usage: list[Any] | None
+) -> FlightRecord:
     return FlightRecord(
         **dict(zip(_RECORD, values, strict=True)),
-        attempts=[_attempt(*told) for told in attempts],
+        attempts=[_attempt(known, *told) for told in attempts],
         usage=None if usage is None else Usage(*usage),
     )
 
 
 def _attempt(
-    values: list[Any], timings: list[Any] | None, load: list[Any], joined: list[Any] | None, stalls: list[Any]
+    known: list[EndpointSnapshot],
+    values: list[Any],
+    timings: list[Any] | None,
+    load: list[Any],
+    joined: list[Any] | None,
+    stalls: list[Any],
+    decision: list[Any] | None,
 ) -> AttemptRecord:
     figures, asked_s = load
     return AttemptRecord(
@@ -79,4 +96,5 @@ def _attempt(
         load=LoadSample(EngineLoad(*figures), asked_s),
         joined=None if joined is None else (joined[0], joined[1]),
         stalls=tuple(Stall(*stall) for stall in stalls),
+        decision=None if decision is None else decision_json.decision(decision, known),
     )

@@ -20,13 +20,13 @@ from zlib import crc32
 
 from ..attribution.phases import wall_s
 from ..flight import FlightRecord
-from .record_json import FIELDS, dump, load
+from .record_json import SHAPE, dump, load
 
 BUSY_S: Final = 5.0
 # Of this share of its records the file is relieved when it is too large: rarely, and not one by one.
 _RELIEF_RATIO: Final = 0.1
 _MAGIC: Final = b"SQLite format 3\0"
-_VERSION: Final = crc32(" ".join(FIELDS).encode()) & 0x7FFFFFFF or 1
+_VERSION: Final = crc32(" ".join(SHAPE).encode()) & 0x7FFFFFFF or 1
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS batches (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,0 +1,80 @@
+"""Decisions as JSON arrays, and back. What endpoints looked like is written once for all decisions of a batch."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from zlib import crc32
+
+from policies.types import EndpointSnapshot, PoolView, RouteQuery
+
+from ..flight import Decision
+
+_LEARNT: Final = EndpointSnapshot._fields.index("learnt")
+_CAPABILITIES: Final = EndpointSnapshot._fields.index("capabilities")
+assert len(EndpointSnapshot._fields) - 1 == _LEARNT
+
+FIELDS: Final = (*EndpointSnapshot._fields[:_LEARNT], *PoolView._fields, *RouteQuery._fields)
+
+
+class Snapshots:
+    """The endpoints of a batch's decisions, each state of each once.
+
+    Attributes:
+        rows: Their fields. What a policy had learnt is left out: it learns it again from the records.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self._places: dict[int, int] = {}  # by identity; the decisions keep the snapshots alive
+
+    def place(self, snapshot: EndpointSnapshot) -> int:
+        """Returns the row of a snapshot."""
+        place = self._places.get(id(snapshot))
+        if place is None:
+            place = self._places[id(snapshot)] = len(self.rows)
+            able = list(snapshot.capabilities)
+            self.rows.append((*snapshot[:_CAPABILITIES], able, *snapshot[_CAPABILITIES + 1 : _LEARNT]))
+        return place
+
+
+def plain(decision: Decision, snapshots: Snapshots) -> tuple[Any, ...]:
+    """Returns what is written. Of a prompt's blocks only the first, and of a session's name only a checksum."""
+    now_s, sequence, endpoints, seed = decision.view
+    query = decision.query
+    place = snapshots.place
+    return (
+        now_s,
+        sequence,
+        [place(endpoint) for endpoint in endpoints],
+        seed,
+        list(query.tried),
+        list(query.needed),
+        query.prompt_tokens,
+        query.blocks[:1],
+        dict(query.cached_tokens),
+        None if query.session is None else crc32(query.session),
+    )
+
+
+def endpoints(rows: list[list[Any]]) -> list[EndpointSnapshot]:
+    """Reads the rows of a batch."""
+    return [
+        EndpointSnapshot._make((*row[:_CAPABILITIES], frozenset(row[_CAPABILITIES]), *row[_CAPABILITIES + 1 :], None))
+        for row in rows
+    ]
+
+
+def decision(told: list[Any], known: list[EndpointSnapshot]) -> Decision:
+    """Reads a decision."""
+    now_s, sequence, places, seed, tried, needed, prompt_tokens, blocks, cached_tokens, session = told
+    return Decision(
+        PoolView(now_s, sequence, tuple(known[place] for place in places), seed),
+        RouteQuery(
+            frozenset(tried),
+            frozenset(needed),
+            prompt_tokens,
+            tuple(blocks),
+            cached_tokens,
+            None if session is None else b"%08x" % session,
+        ),
+    )
