@@ -82,6 +82,12 @@ def load_sources(engine: str) -> tuple[LoadSource, ...]:
     return _SOURCES.get(engine, ())
 
 
+def promised(engine: str) -> frozenset[Figure]:
+    """Returns what an engine tells that is started so as to tell all it can, in a release of today."""
+    told: set[Figure] = {figure for source in load_sources(engine) for figure in source.tells}
+    return frozenset(told.difference(_OLD_ONLY.get(engine, ())))
+
+
 def _text(running: bytes, waiting: bytes, kv_usage_ratio: tuple[bytes, ...], body: bytes) -> EngineLoad:
     """Of the cache's names, the newest first, the first one that there is counts."""
     used: list[float] = []
@@ -189,3 +195,4 @@ _SOURCES: Mapping[str, tuple[LoadSource, ...]] = {
     ),
     "lmdeploy": (_metrics(b"lmdeploy:", b"num_requests_running", b"num_requests_waiting", b"gpu_cache_usage_perc"),),
 }
+_OLD_ONLY: Mapping[str, tuple[Figure, ...]] = {"llamacpp": ("kv_usage_ratio",)}

@@ -8,16 +8,23 @@ from importlib.util import find_spec
 
 from adapters import ADAPTERS
 from adapters.capabilities import capabilities
-from adapters.types import Adapter
+from adapters.types import Adapter, EngineTimings
 from policies.health import HealthRules, HealthState
 from policies.types import EndpointSnapshot, Learner
 
 from .config import EndpointConfig, PoolConfig
+from .fact_sample import NO_FACT_SAMPLE, FactSample
 from .load_sample import NO_SAMPLE, LoadSample
+from .missing_signals import MissingSignals
 from .own_load import OwnLoad
 from .upstream.contract import Upstream, WireRequest
 from .upstream.native import NativeUpstream
 from .upstream.via_httpx2 import Httpx2Upstream
+
+COLD_LOAD_S = 0.5
+"""An answer that waited so long for its model found it not loaded."""
+ASSUMED_LOAD_S = 5.0
+"""What loading a model costs where that was never measured: never nothing."""
 
 
 class Endpoint:
@@ -29,6 +36,9 @@ class Endpoint:
         capabilities: What that engine can do in that version.
         recognised: Whether it has been asked which engine it is since it last came to life.
         load: What this engine last said of its load.
+        facts: What it last said of its settings, and of the models that it holds.
+        missing: What it could say of itself and does not.
+        cold_load_s: What loading the model cost there, smoothed; None before any.
         own: What of ours is open there.
         health: What is known of its health.
         origin: Scheme, host and port of its URL.
@@ -46,6 +56,10 @@ class Endpoint:
         self.capabilities = capabilities(self.adapter.name)
         self.recognised = False
         self.load = NO_SAMPLE
+        self.facts = NO_FACT_SAMPLE
+        self.missing = MissingSignals()
+        self.cold_load_s: float | None = None
+        self._engine_model = config.model or pool.name
         self.health = HealthState()
         self.transitions = {"healthy": 0, "ejected": 0}
         self.told: set[str] = set()
@@ -80,6 +94,35 @@ class Endpoint:
         self.own.seen = None
 
     @property
+    def facts(self) -> FactSample:
+        return self._facts
+
+    @facts.setter
+    def facts(self, sample: FactSample) -> None:
+        self._facts = sample
+        self.own.seen = None
+
+    @property
+    def model_loaded(self) -> bool | None:
+        """Whether its engine has the model in its memory; None if that is not known."""
+        return self._facts.facts.holds(self._engine_model)
+
+    @property
+    def load_penalty_s(self) -> float:
+        """What a request waits there for the model to be loaded; 0 if it is, or is not known not to be."""
+        if self.model_loaded is not False:
+            return 0.0
+        return ASSUMED_LOAD_S if self.cold_load_s is None else self.cold_load_s
+
+    def answered(self, timings: EngineTimings | None) -> None:
+        """Learns what loading the model costs from an answer that waited for it."""
+        if timings is None or timings.load_s is None or timings.load_s < COLD_LOAD_S:
+            return
+        known_s = self.cold_load_s
+        self.cold_load_s = timings.load_s if known_s is None else (known_s + timings.load_s) / 2
+        self.own.seen = None
+
+    @property
     def healthy(self) -> bool:
         return self._health.ejected_until_s is None
 
@@ -108,6 +151,8 @@ class Endpoint:
                 load.kv_usage_ratio,
                 sampled_s,
                 own.learnt,
+                self._facts.facts.slots,
+                self.load_penalty_s,
             )
         return own.seen
 
@@ -115,6 +160,8 @@ class Endpoint:
         """From now on requests are written for this engine; ``version`` may be "". Of a new one no load is known."""
         if (adapter, version) != (self.adapter, self.engine_version):
             self.load = NO_SAMPLE
+            self.facts = NO_FACT_SAMPLE
+            self.missing.another_engine()
         self.adapter = adapter
         self.engine_version = version
         self.capabilities = capabilities(adapter.name, version)

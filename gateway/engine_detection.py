@@ -79,12 +79,14 @@ class Reply(NamedTuple):
         server: The Server header, or "".
         body: All of it; b"" if it is too long.
         too_long: It is longer than was to be read.
+        etag: The ETag header, or "".
     """
 
     status: int
     server: str
     body: bytes
     too_long: bool = False
+    etag: str = ""
 
     @property
     def fields(self) -> Json:
@@ -117,25 +119,33 @@ class Questioner:
         self._timeout_s = timeout_s
         self._answer_bytes = answer_bytes
 
-    async def ask(self, path: str) -> Reply | None:
-        """Returns what is answered, or None if nothing is, or not in time."""
+    async def ask(self, path: str, etag: str = "") -> Reply | None:
+        """Returns what is answered, or None if nothing is, or not in time.
+
+        Args:
+            path: What to GET.
+            etag: Of the answer that is known: if it is still the same, the answer is a 304 without it.
+        """
         url, headers = self._question(path)
         # Uncompressed, so that a small answer does not become a large one; and no connection that the engine may be
         # closing already is used for the next question
         asked = [*headers, (b"accept-encoding", b"identity"), (b"connection", b"close")]
+        if etag:
+            asked.append((b"if-none-match", etag.encode("ascii")))
         try:
             # The client's own timeouts are for each read: bytes that drip in would hold it for ever
             async with (
                 asyncio.timeout(self._timeout_s),
                 self._client.stream("GET", url, headers=asked, timeout=None) as response,
             ):
-                server = response.headers.get("server", "")
+                server, etag = response.headers.get("server", ""), response.headers.get("etag", "")
+                etag = etag if etag.isascii() else ""
                 body = bytearray()
                 async for data in response.aiter_raw():
                     body += data
                     if len(body) > self._answer_bytes:
                         return Reply(response.status_code, server, b"", too_long=True)
-                return Reply(response.status_code, server, bytes(body))
+                return Reply(response.status_code, server, bytes(body), etag=etag)
         except (TimeoutError, httpx2.HTTPError):
             return None
 

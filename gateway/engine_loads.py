@@ -7,7 +7,7 @@ import time
 
 import httpx2
 
-from adapters.engine_load import UNKNOWN, EngineLoad, LoadSource, load_sources
+from adapters.engine_load import UNKNOWN, EngineLoad, LoadSource, load_sources, promised
 from adapters.types import AdapterError
 
 from .endpoint import Endpoint
@@ -37,12 +37,14 @@ class LoadWatch:
         self._endpoint = endpoint
         self._questioner = Questioner(client, endpoint.question, timeout_s, ANSWER_BYTES)
         self._absent: set[str] = set()
+        self._known: dict[str, tuple[str, EngineLoad]] = {}
         self._not_before_s = 0.0
         self._told: set[tuple[str, str]] = set()
 
     def recognised(self) -> None:
         """The engine was recognised anew: it may have now what it did not have."""
         self._absent.clear()
+        self._known.clear()
 
     async def sample(self) -> None:
         """Asks for the load, unless it is too early; a failure leaves the last sample as it is."""
@@ -53,15 +55,20 @@ class LoadWatch:
         for source in load_sources(self._endpoint.adapter.name):
             if source.path not in self._absent and source.adds_to(load):
                 load = load.completed_by(await self._ask(source))
+        for figure in promised(self._endpoint.adapter.name):
+            self._endpoint.missing.asked(figure, told=getattr(load, figure) is not None)
         if load != UNKNOWN:
             self._endpoint.load = LoadSample(load, asked_s)
         now_s = time.perf_counter()
         self._not_before_s = now_s + REST * (now_s - asked_s)
 
     async def _ask(self, source: LoadSource) -> EngineLoad:
-        reply = await self._questioner.ask(source.path)
+        etag, known = self._known.get(source.path, ("", UNKNOWN))
+        reply = await self._questioner.ask(source.path, etag)
         if reply is None:
             return self._untold(source, "no whole answer in time")
+        if reply.status == 304 and etag:
+            return known
         if reply.status in ABSENT:
             self._absent.add(source.path)
             return self._untold(source, f"status {reply.status}", logging.INFO)
@@ -73,7 +80,13 @@ class LoadWatch:
             load = source.read(reply.body)
         except AdapterError as error:
             return self._untold(source, str(error))
-        return self._untold(source, "the answer has no such figures", logging.INFO) if load == UNKNOWN else load
+        if load == UNKNOWN:
+            return self._untold(source, "the answer has no such figures", logging.INFO)
+        if reply.etag:
+            self._known[source.path] = reply.etag, load
+        else:
+            self._known.pop(source.path, None)
+        return load
 
     def _untold(self, source: LoadSource, cause: str, level: int = logging.WARNING) -> EngineLoad:
         """Logs each cause once."""

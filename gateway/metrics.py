@@ -265,6 +265,20 @@ class Metrics:
             "weir_endpoint_transitions_total", "Changes of an endpoint's health.", ("endpoint", "to"),
             lambda: [((e.id, to), n) for _, e in endpoints for to, n in e.transitions.items()], "counter",
         )  # fmt: skip
+        yield ReadFamily(
+            "weir_engine_signal_missing_total",
+            "Times that an engine was to say how busy it is, or how it is set up, and did not.", ("endpoint", "signal"),
+            lambda: [((e.id, signal), n) for _, e in endpoints for signal, n in e.missing.counts.items()], "counter",
+        )  # fmt: skip
+        prefixes = [(pool.name, p) for pool in fleet.pools.values() if (p := pool.prompts.prefixes) is not None]
+        yield ReadFamily(
+            "weir_prefix_blocks", "Beginnings of prompts that are remembered.", ("pool",),
+            lambda: [((pool,), len(known)) for pool, known in prefixes], summed=True,
+        )  # fmt: skip
+        yield ReadFamily(
+            "weir_prefix_blocks_evicted_total", "Beginnings of prompts that had to go for others.", ("pool",),
+            lambda: [((pool,), known.evicted) for pool, known in prefixes], "counter",
+        )  # fmt: skip
         for name, help, figure in _LOAD_GAUGES:
             yield ReadFamily(name, help, ("endpoint",), partial(_of_each, [e for _, e in endpoints], figure))
         yield ReadFamily(

@@ -142,4 +142,9 @@ def _endpoint(pool: Pool, endpoint: Endpoint) -> dict[str, Any]:
         "waiting": sample.load.waiting,
         "kv_usage_ratio": sample.load.kv_usage_ratio,
         "sample_age_s": sample.age_s,
+        "slots": endpoint.facts.facts.slots,
+        "model_loaded": endpoint.model_loaded,
+        "facts_age_s": endpoint.facts.age_s,
+        "load_penalty_s": endpoint.load_penalty_s,
+        "missing_signals": sorted(endpoint.missing.now),
     }

@@ -17,6 +17,7 @@ from policies.types import Choice, Learner, PoolView, RouteQuery
 from .config import PoolConfig
 from .endpoint import Endpoint
 from .printable import printable
+from .prompts import Prompts
 
 log = logging.getLogger("weir.fleet")
 
@@ -24,7 +25,11 @@ REASON_CHARS = 100
 
 
 class Pool:
-    """The endpoints that serve one model name."""
+    """The endpoints that serve one model name.
+
+    Attributes:
+        prompts: What is known of the prompts sent to them.
+    """
 
     def __init__(self, config: PoolConfig) -> None:
         self.config = config
@@ -33,6 +38,8 @@ class Pool:
         learner = self._routing if isinstance(self._routing, Learner) else None
         self.endpoints = {endpoint.id: Endpoint(endpoint, config, learner) for endpoint in config.endpoints}
         self._all = tuple(self.endpoints.values())
+        by_prefix = getattr(self._routing, "uses_prefixes", False)
+        self.prompts = Prompts(self.endpoints, config.routing.prefix_memory_bytes if by_prefix else None)
         self.retries = RetryBudget.of(config.retries.budget_ratio)
         self.in_flight = 0
         self._sequence = 0
@@ -113,6 +120,7 @@ class Pool:
         endpoint.health = after
         if out_after != out_before:
             endpoint.told.clear()
+            self.prompts.forget(endpoint.id)
             endpoint.transitions["ejected" if out_after else "healthy"] += 1
             if out_after:
                 log.warning("endpoint %s ejected: %s", endpoint.id, after.reason)

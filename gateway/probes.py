@@ -14,6 +14,7 @@ from adapters import ADAPTERS
 
 from .endpoint import Endpoint
 from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
+from .engine_facts import FactWatch
 from .engine_loads import LoadWatch
 from .fleet import Fleet
 from .pool import Pool
@@ -51,6 +52,7 @@ class Probes:
     async def _watch(self, pool: Pool, endpoint: Endpoint, client: httpx2.AsyncClient) -> None:
         rules = pool.config.health
         load = LoadWatch(endpoint, client, rules.timeout_s)
+        facts = FactWatch(endpoint, client, rules.timeout_s)
         while True:
             try:
                 failure = await self._probe(endpoint, client, rules.timeout_s)
@@ -66,8 +68,10 @@ class Probes:
                 try:
                     if not endpoint.recognised and await self._recognise(endpoint, client, rules.timeout_s):
                         load.recognised()
+                        facts.recognised()
                     asked_s = time.monotonic()
                     await load.sample()
+                    await facts.sample()
                     pause_s -= time.monotonic() - asked_s  # an engine slow to tell its load is probed as often
                 except Exception as fault:
                     self._unforeseen(endpoint, fault)

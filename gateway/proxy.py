@@ -16,7 +16,7 @@ from typing import NoReturn
 from adapters.capabilities import Capabilities, needed
 from adapters.types import Adapter, AdapterError, Answer, GatewayRequest, MalformedStream
 from policies.retry import wait_s
-from policies.types import RouteQuery
+from policies.types import NO_QUERY, RouteQuery
 
 from .client_link import ClientLink, HeaderBlock
 from .content import CapturingDecoder, Content, answer_of, prompt_of
@@ -30,6 +30,7 @@ from .keepalive import KeepAlive
 from .lessons import answered
 from .metrics import Metrics
 from .pool import Pool
+from .prompts import NO_PROMPT, Prompt
 from .relay import Relay, TimedOut
 from .timing import server_timing, timing_comment
 from .trace_context import context_headers, new_span_id
@@ -51,7 +52,8 @@ class Call:
         committed: Bytes of an answer have gone to the client.
         opaque: The body is passed on undecoded, so that a broken one can only be cut off.
         follows: The attempt is joined with other requests', one of which tells the fleet of its failure.
-        prompt_tokens: Of the prompt, estimated; 0 for what is no prompt.
+        prompt: What there is to know of its prompt; nothing of what is none.
+        query: What routing is asked: of the first attempt, for the later ones less what was tried.
     """
 
     request: GatewayRequest
@@ -64,7 +66,8 @@ class Call:
     committed: bool = False
     opaque: bool = False
     follows: bool = False
-    prompt_tokens: int = 0
+    prompt: Prompt = NO_PROMPT
+    query: RouteQuery = NO_QUERY
 
 
 class Proxy:
@@ -103,9 +106,9 @@ class Proxy:
         pool.retries.request(record.received_s)
         tried: frozenset[str] = frozenset()
         needs = needed(call.request)
-        if call.request.operation != "other":
-            call.prompt_tokens = call.request.prompt_estimate_tokens
-        attempt = _choose(pool, RouteQuery(tried, needs, call.prompt_tokens))
+        began_s = perf_counter()
+        call.prompt, call.query = await pool.prompts.read(call.request, needs)
+        attempt = _choose(pool, call.query, began_s)
         if attempt is None:
             raise _no_choice(pool, call.request, needs)
         while True:
@@ -116,7 +119,7 @@ class Proxy:
                 return
             if not (error.retryable or error.elsewhere) or call.committed or len(tried) >= pool.config.retries.attempts:
                 raise error
-            attempt = _choose(pool, RouteQuery(tried, needs, call.prompt_tokens))
+            attempt = _choose(pool, call.query._replace(tried=tried), perf_counter())
             if attempt is None or not pool.retries.take(perf_counter()):
                 raise error
             self._metrics.retried(pool.name, error.error_type or error.code)
@@ -127,7 +130,9 @@ class Proxy:
     async def _attempt(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord) -> GatewayError | None:
         """Tries one endpoint. Returns what the client is told if nobody else can do it, None if it is done."""
         gaps = self._metrics.endpoint(call.pool.name, call.record.model, endpoint.id).gaps
-        lease = endpoint.own.lease(call.prompt_tokens, call.prompt_tokens, attempt.chosen_s)
+        tokens = call.query.prompt_tokens
+        lease = endpoint.own.lease(tokens, tokens - call.query.cached_tokens.get(endpoint.id, 0), attempt.chosen_s)
+        call.pool.prompts.sent(call.prompt, endpoint.id)
         relay = Relay(
             call.record,
             attempt,
@@ -155,6 +160,8 @@ class Proxy:
             attempt.ended_s = perf_counter()
         if (sample := answered(attempt, call.record)) is not None:
             lease.answered(sample)
+            call.pool.prompts.answered(call.prompt, endpoint.id, sample)
+            endpoint.answered(attempt.timings)
         call.pool.succeeded(endpoint)
         return None
 
@@ -293,9 +300,8 @@ class Proxy:
         return headers
 
 
-def _choose(pool: Pool, query: RouteQuery) -> AttemptRecord | None:
+def _choose(pool: Pool, query: RouteQuery, began_s: float) -> AttemptRecord | None:
     """Returns the attempt that is to be made; None if no endpoint may make it."""
-    began_s = perf_counter()
     view = pool.view()
     choice = pool.choose(view, query)
     if choice is None:
@@ -307,7 +313,7 @@ def _choose(pool: Pool, query: RouteQuery) -> AttemptRecord | None:
         chosen_s,
         route_s=chosen_s - began_s,
         span_id=new_span_id(),
-        decision=Decision(view, query),
+        decision=Decision(view, query._replace(blocks=query.blocks[:1]) if query.blocks else query),
     )
 
 

@@ -38,6 +38,8 @@ class EndpointSnapshot(NamedTuple):
         kv_usage_ratio: Share of its cache that its engine said is in use.
         sampled_s: When the engine was asked for these three, monotonic.
         learnt: What the pool's policy has learnt of it, in that policy's own type.
+        slots: Requests that its engine said it works on at once.
+        load_penalty_s: What a request there waits for the model to be loaded; 0 if it is, or may be.
     """
 
     endpoint_id: str
@@ -58,6 +60,8 @@ class EndpointSnapshot(NamedTuple):
     kv_usage_ratio: float | None = None
     sampled_s: float | None = None
     learnt: Any = None
+    slots: int | None = None
+    load_penalty_s: float = 0.0
 
 
 class PoolView(NamedTuple):
@@ -97,6 +101,9 @@ class RouteQuery(NamedTuple):
     session: bytes | None = None
 
 
+NO_QUERY = RouteQuery()
+
+
 class Choice(NamedTuple):
     """Where to, and why in words for the trace."""
 
@@ -105,6 +112,8 @@ class Choice(NamedTuple):
 
 
 class RoutingPolicy(Protocol):
+    """One that asks for ``blocks`` and ``cached_tokens`` says so: ``uses_prefixes: ClassVar[bool] = True``."""
+
     def choose(self, view: PoolView, query: RouteQuery) -> Choice | None:
         """Returns an eligible endpoint, or None if there is none. Same view and query, same choice."""
         ...

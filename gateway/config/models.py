@@ -284,6 +284,11 @@ class RoutingConfig(_Block):
         default="least_in_flight",
         description="least_in_flight takes the healthy endpoint with the fewest open requests.",
     )
+    prefix_memory_bytes: Size = Field(
+        default=33_554_432,
+        validation_alias="prefix_memory",
+        description="For which prefixes each endpoint was sent, in each worker; taken only by policies that ask.",
+    )
 
 
 class EmbeddingsBatchConfig(_Block):

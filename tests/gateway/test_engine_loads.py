@@ -159,6 +159,21 @@ async def test_metrics_without_the_figures_are_no_sample_and_no_zero(caplog: pyt
     assert [level for level, _ in lines(caplog)] == ["INFO"]
 
 
+async def test_an_engine_that_tells_when_nothing_has_changed_is_asked_only_that() -> None:
+    metrics: list[Step] = [wire(http(b"vllm:num_requests_running 3\n", 'etag: "one"', kind="text/plain"))]
+    async with scripted("vllm", metrics=metrics) as u, probing(u.url, "vllm") as endpoint:
+        await eventually(lambda: endpoint.load.load.running == 3)
+        metrics[:] = [wire(http(b"", status="304 Not Modified"))]
+        await told(u, "/metrics", 1)
+        sample = endpoint.load
+        assert (sample.load.running, asked(u, "/metrics")[-1].header("if-none-match")) == (3, b'"one"')
+        await eventually(lambda: (endpoint.load.asked_s or 0) > (sample.asked_s or 0))
+        metrics[:] = vllm_metrics(4)
+        await eventually(lambda: endpoint.load.load.running == 4)
+        await told(u, "/metrics", 1)
+        assert asked(u, "/metrics")[-1].header("if-none-match") is None
+
+
 # --- paths that an engine does not have
 
 
