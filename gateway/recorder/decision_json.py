@@ -11,9 +11,8 @@ from ..flight import Decision
 
 _LEARNT: Final = EndpointSnapshot._fields.index("learnt")
 _CAPABILITIES: Final = EndpointSnapshot._fields.index("capabilities")
-assert len(EndpointSnapshot._fields) - 1 == _LEARNT
 
-FIELDS: Final = (*EndpointSnapshot._fields[:_LEARNT], *PoolView._fields, *RouteQuery._fields)
+FIELDS: Final = (*EndpointSnapshot._fields, *PoolView._fields, *RouteQuery._fields)
 
 
 class Snapshots:
@@ -24,7 +23,7 @@ class Snapshots:
     """
 
     def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
+        self.rows: list[list[Any]] = []
         self._places: dict[int, int] = {}  # by identity; the decisions keep the snapshots alive
 
     def place(self, snapshot: EndpointSnapshot) -> int:
@@ -32,8 +31,9 @@ class Snapshots:
         place = self._places.get(id(snapshot))
         if place is None:
             place = self._places[id(snapshot)] = len(self.rows)
-            able = list(snapshot.capabilities)
-            self.rows.append((*snapshot[:_CAPABILITIES], able, *snapshot[_CAPABILITIES + 1 : _LEARNT]))
+            row = list[Any](snapshot)
+            row[_CAPABILITIES], row[_LEARNT] = list(snapshot.capabilities), None
+            self.rows.append(row)
         return place
 
 
@@ -59,16 +59,17 @@ def plain(decision: Decision, snapshots: Snapshots) -> tuple[Any, ...]:
 def endpoints(rows: list[list[Any]]) -> list[EndpointSnapshot]:
     """Reads the rows of a batch."""
     return [
-        EndpointSnapshot._make((*row[:_CAPABILITIES], frozenset(row[_CAPABILITIES]), *row[_CAPABILITIES + 1 :], None))
+        EndpointSnapshot._make((*row[:_CAPABILITIES], frozenset(row[_CAPABILITIES]), *row[_CAPABILITIES + 1 :]))
         for row in rows
     ]
 
 
 def decision(told: list[Any], known: list[EndpointSnapshot]) -> Decision:
     """Reads a decision."""
-    now_s, sequence, places, seed, tried, needed, prompt_tokens, blocks, cached_tokens, session = told
+    now_s, sequence, _, seed, tried, needed, prompt_tokens, blocks, cached_tokens, session = told
+    places: list[int] = told[2]
     return Decision(
-        PoolView(now_s, sequence, tuple(known[place] for place in places), seed),
+        PoolView(now_s, sequence, tuple([known[place] for place in places]), seed),
         RouteQuery(
             frozenset(tried),
             frozenset(needed),
