@@ -6,13 +6,25 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from . import __version__, check_command, demo_command, explain_command, serve_command
+from . import (
+    __version__,
+    check_command,
+    demo_command,
+    drain_command,
+    endpoints_command,
+    explain_command,
+    readmit_command,
+    serve_command,
+)
 from .simulator import command as engine_command
 
 _COMMANDS = {
     "serve": (serve_command, "serve the configured engines, or those found on well-known local ports"),
     "check": (check_command, "say everything that is wrong with a configuration file"),
     "explain": (explain_command, "say where the time of a request went"),
+    "endpoints": (endpoints_command, "list the endpoints of a gateway that runs, and how they are"),
+    "drain": (drain_command, "let an endpoint finish what it has, and send it nothing new"),
+    "readmit": (readmit_command, "send requests again to an endpoint that was drained or ejected"),
     "demo": (demo_command, "start two small real engines and Weir in front of them"),
     "engine": (engine_command, "run a simulated engine"),
 }

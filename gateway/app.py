@@ -22,6 +22,7 @@ from .loop_lag import LoopLag
 from .metrics import Metrics
 from .openai_api import OPERATIONS, OpenAiApi
 from .ops_api import OpsApi
+from .orders import Orders
 from .paces import Paces
 from .paths import canonical
 from .probes import Probes
@@ -32,6 +33,7 @@ from .recorder.recorder import Recorder
 from .requests_api import RequestsApi
 from .routes import Routes
 from .tracing import Tracing
+from .wedge_watch import WedgeWatch
 from .worker_numbers import Seat, WorkerNumbers
 
 _ADMIN_PATHS = ("/metrics", "/weir")
@@ -67,7 +69,8 @@ class App:
         proxy = Proxy(self.metrics, config.stream.keepalive_s, config.telemetry.stall_s)
         self.openai = OpenAiApi(config, self.fleet, self._flights, proxy, self.tracing)
         token = config.admin.token.get_secret_value() if config.admin.token else None
-        ops = OpsApi(self.fleet, self.metrics, token, self.openai.unknown_model)
+        self._orders = Orders(self.fleet, seat.folder if seat is not None else None)
+        ops = OpsApi(self.fleet, self.metrics, token, self.openai.unknown_model, self._orders)
         requests = RequestsApi(self.recorder, self._flights.settle, ops.refused)
         self._cors = Cors(config.cors.allow_origins)
         self._serves_admin = config.admin.listen is None
@@ -76,6 +79,8 @@ class App:
             [
                 Route("/metrics", ops.metrics),
                 Route("/weir/endpoints", ops.endpoints),
+                Route("/weir/endpoints/{id:path}/drain", ops.drain, methods=["POST"]),
+                Route("/weir/endpoints/{id:path}/readmit", ops.readmit, methods=["POST"]),
                 Route("/weir/requests", requests.slowest),
                 Route("/weir/requests/{id:path}", requests.one),
             ],
@@ -123,12 +128,13 @@ class App:
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:
         metrics = self.metrics
         probes = Probes(self.fleet)
-        watches: list[LoopLag | GcPauses | Publisher] = [
+        watches: list[LoopLag | GcPauses | Publisher | Orders | WedgeWatch] = [
+            WedgeWatch(self.fleet),
             LoopLag(metrics.loop_lag.at()),
             GcPauses(tuple(metrics.gc_pauses.at(generation) for generation in GENERATIONS)),
         ]
         if self._is_one_of_several:
-            watches.append(Publisher(metrics))
+            watches += [Publisher(metrics), self._orders]
         probes.start()
         self.recorder.start()
         for watch in watches:

@@ -10,7 +10,7 @@ from adapters import ADAPTERS
 from adapters.capabilities import capabilities
 from adapters.types import Adapter, EngineTimings
 from policies.health import HealthRules, HealthState
-from policies.types import EndpointSnapshot, Learner
+from policies.types import HEALTHS, EndpointSnapshot, Health, Learner
 
 from .config import EndpointConfig, PoolConfig
 from .fact_sample import NO_FACT_SAMPLE, FactSample
@@ -43,7 +43,7 @@ class Endpoint:
         health: What is known of its health.
         origin: Scheme, host and port of its URL.
         upstream: Its connections.
-        transitions: How often it was ejected and readmitted.
+        transitions: How often it came into which state.
         told: Reasons for an ejection that did not come about, already logged since the endpoint last did well.
     """
 
@@ -61,7 +61,7 @@ class Endpoint:
         self.cold_load_s: float | None = None
         self._engine_model = config.model or pool.name
         self.health = HealthState()
-        self.transitions = {"healthy": 0, "ejected": 0}
+        self.transitions: dict[Health, int] = dict.fromkeys(HEALTHS, 0)
         self.told: set[str] = set()
         self.rules = HealthRules(
             pool.health.failures, pool.health.successes, pool.health.eject_s, pool.health.eject_max_s
@@ -124,7 +124,8 @@ class Endpoint:
 
     @property
     def healthy(self) -> bool:
-        return self._health.ejected_until_s is None
+        """Whether it takes traffic without reserve."""
+        return self._health.name == "healthy"
 
     def snapshot(self) -> EndpointSnapshot:
         """Returns it as routing sees it; the same object until something changes."""
@@ -134,7 +135,7 @@ class Endpoint:
             load, sampled_s = self._load
             own.seen = EndpointSnapshot(
                 self.id,
-                "healthy" if self._health.ejected_until_s is None else "ejected",
+                self._health.name,
                 own.in_flight,
                 self.capabilities,
                 self.config.weight,

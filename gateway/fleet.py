@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .config import Config
+from .endpoint import Endpoint
 from .pool import Pool
 
 
@@ -24,6 +25,13 @@ class Fleet:
 
     def pool_of(self, model: str) -> Pool | None:
         return self._by_model.get(model)
+
+    def endpoint(self, id: str) -> tuple[Pool, Endpoint] | None:
+        """Returns the endpoint of that name, and its pool."""
+        for pool in self.pools.values():
+            if (endpoint := pool.endpoints.get(id)) is not None:
+                return pool, endpoint
+        return None
 
     async def aclose(self) -> None:
         for pool in self.pools.values():

@@ -253,7 +253,8 @@ class Metrics:
             lambda: [((pool.name, e.id), e.own.in_flight) for pool, e in endpoints], summed=True,
         )  # fmt: skip
         yield ReadFamily(
-            "weir_endpoint_healthy", "1 takes traffic, 0 ejected or draining.", ("pool", "endpoint"),
+            "weir_endpoint_healthy", "1 takes traffic; 0 is half open, loading, ejected or draining.",
+            ("pool", "endpoint"),
             lambda: [((pool.name, e.id), float(e.healthy)) for pool, e in endpoints],
         )  # fmt: skip
         yield ReadFamily(

@@ -135,7 +135,11 @@ def index_path(folder: Path, number: int) -> Path:
 
 def remove_files(folder: Path) -> None:
     """Removes what workers have left there."""
-    for path in (*folder.glob("weir-worker-*.values"), *folder.glob("weir-worker-*.index")):
+    for path in (
+        *folder.glob("weir-worker-*.values"),
+        *folder.glob("weir-worker-*.index"),
+        *folder.glob("weir-drains*"),
+    ):
         path.unlink(missing_ok=True)
 
 

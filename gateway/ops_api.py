@@ -15,9 +15,10 @@ from starlette.types import Scope
 
 from . import exposition
 from .endpoint import Endpoint
-from .errors import BadRequest, GatewayError
+from .errors import BadRequest, GatewayError, InternalError
 from .fleet import Fleet
 from .metrics import Metrics
+from .orders import Orders, Word
 from .pool import Pool
 from .routes import failed, json_answer
 from .scrape import scrape
@@ -25,6 +26,8 @@ from .scrape import scrape
 # What proxies add. To us every client of a proxy on this machine looks like one of this machine.
 _FORWARDED = frozenset((b"forwarded", b"via", b"x-real-ip"))
 _FORWARDED_PREFIX = b"x-forwarded-"
+_NAME_SHOWN_CHARS = 200
+_KNOWN_SHOWN_CHARS = 2000
 
 
 class _Relay(Protocol):
@@ -37,9 +40,15 @@ class OpsApi:
     """Handlers; ``app`` gives them their routes."""
 
     def __init__(
-        self, fleet: Fleet, metrics: Metrics, token: str | None, unknown_model: Callable[[str], GatewayError]
+        self,
+        fleet: Fleet,
+        metrics: Metrics,
+        token: str | None,
+        unknown_model: Callable[[str], GatewayError],
+        orders: Orders,
     ) -> None:
         self._fleet = fleet
+        self._orders = orders
         self._metrics = metrics
         self._token = token
         self._unknown_model = unknown_model
@@ -85,6 +94,37 @@ class OpsApi:
             return refused
         return json_answer([_endpoint(pool, e) for pool in self._fleet.pools.values() for e in pool.endpoints.values()])
 
+    async def drain(self, request: Request) -> Response:
+        """``POST /weir/endpoints/{id}/drain``: nothing new goes there."""
+        return self._order(request, "drain")
+
+    async def readmit(self, request: Request) -> Response:
+        """``POST /weir/endpoints/{id}/readmit``: it takes traffic, drained or ejected."""
+        return self._order(request, "readmit")
+
+    def _order(self, request: Request, word: Word) -> Response:
+        if (refused := self.refused(request) or self._of_a_page(request)) is not None:
+            return refused
+        name: str = request.path_params["id"]
+        for id in (name, unquote(name)):
+            if (found := self._fleet.endpoint(id)) is not None:
+                try:
+                    self._orders.give(id, word)
+                except OSError as error:
+                    message = f"the other workers cannot be told: {error.strerror}; nothing was changed"
+                    return failed(InternalError(message), request)
+                return json_answer(_endpoint(*found))
+        known = ", ".join(id for pool in self._fleet.pools.values() for id in pool.endpoints)
+        message = f"there is no endpoint {name[:_NAME_SHOWN_CHARS]}; there are {known[:_KNOWN_SHOWN_CHARS]}"
+        return failed(BadRequest(message, status=404, code="unknown_endpoint"), request)
+
+    def _of_a_page(self, request: Request) -> Response | None:
+        """Without a token any page that a browser of this machine shows could give orders; browsers name the page."""
+        if self._token is not None or "origin" not in request.headers:
+            return None
+        message = "web pages may not change anything here; set admin.token, and send it"
+        return failed(BadRequest(message, status=403, code="forbidden"), request)
+
     def _model(self, name: str, pool: Pool) -> dict[str, Any]:
         endpoints = pool.endpoints.values()
         weir = {
@@ -127,16 +167,17 @@ def _is_of_this_machine(scope: Scope) -> bool:
 
 
 def _endpoint(pool: Pool, endpoint: Endpoint) -> dict[str, Any]:
-    state, sample = endpoint.health, endpoint.load
+    state, sample, own = endpoint.health, endpoint.load, endpoint.own
     return {
         "id": endpoint.id,
         "pool": pool.name,
         "url": endpoint.config.url,
         "engine": endpoint.adapter.name,
         "engine_version": endpoint.engine_version,
-        "health": "healthy" if endpoint.healthy else "ejected",
+        "health": state.name,
         "reason": state.reason,
-        "in_flight": endpoint.own.in_flight,
+        "in_flight": own.in_flight,
+        "limit": None,
         "connections": endpoint.upstream.open_connections,
         "running": sample.load.running,
         "waiting": sample.load.waiting,
@@ -147,4 +188,6 @@ def _endpoint(pool: Pool, endpoint: Endpoint) -> dict[str, Any]:
         "facts_age_s": endpoint.facts.age_s,
         "load_penalty_s": endpoint.load_penalty_s,
         "missing_signals": sorted(endpoint.missing.now),
+        "ttft_s": own.ttft_s,
+        "itl_s": own.itl_s,
     }

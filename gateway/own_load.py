@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from policies.types import Answered, EndpointSnapshot, FirstOutput, Learner
+from policies.wedge import Slowest
 
 _GAIN = 0.2
+
+
+class Outputs(Protocol):
+    """What is under way for a lease, once it has been sent.
+
+    Attributes:
+        output_s: When its last output came; None before any, and of an answer whose outputs cannot be told.
+        awaits_first_s: When it was sent, if it is a stream without any output yet; else None.
+    """
+
+    @property
+    def output_s(self) -> float | None: ...
+
+    @property
+    def awaits_first_s(self) -> float | None: ...
 
 
 class OwnLoad:
@@ -20,6 +36,9 @@ class OwnLoad:
         answers: First outputs that came since it last came to life.
         ttft_s: From an attempt sent to its first output; smoothed, None before any.
         itl_s: Time an output token after the first, likewise.
+        slowest: Its slowest recent first outputs; None before any.
+        open: All leases under way.
+        output_s: When the last output of what is no longer open came, or a first one; monotonic, None before any.
         learnt: What the pool's policy has learnt of it, in that policy's own type; None before anything.
         seen: The snapshot that was made of the endpoint; None once anything in it has changed.
     """
@@ -31,9 +50,12 @@ class OwnLoad:
         "itl_s",
         "learner",
         "learnt",
+        "open",
+        "output_s",
         "pending",
         "pending_tokens",
         "seen",
+        "slowest",
         "ttft_s",
     )
 
@@ -46,6 +68,9 @@ class OwnLoad:
         self.answers = 0
         self.ttft_s: float | None = None
         self.itl_s: float | None = None
+        self.slowest: Slowest | None = None
+        self.open: set[Lease] = set()
+        self.output_s: float | None = None
         self.learnt: Any = None
         self.seen: EndpointSnapshot | None = None
 
@@ -59,23 +84,43 @@ class OwnLoad:
         """
         return Lease(self, prompt_tokens, uncached_tokens, now_s)
 
+    def revived(self) -> None:
+        """The endpoint has come to life again: what it answered before says little of how it answers now."""
+        self.answers = 0
+        self.seen = None
+
 
 class Lease:
-    """One attempt's share of an endpoint's load, for as long as a ``with`` block runs, however it ends."""
+    """One attempt's share of an endpoint's load, for as long as a ``with`` block runs, however it ends.
 
-    __slots__ = ("_ahead", "_ahead_tokens", "_held_tokens", "_load", "prompt_tokens", "taken_s", "uncached_tokens")
+    Attributes:
+        outputs: What tells of its outputs; None before it is sent, and after the block.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_ahead_tokens",
+        "_held_tokens",
+        "_load",
+        "outputs",
+        "prompt_tokens",
+        "taken_s",
+        "uncached_tokens",
+    )
 
     def __init__(self, load: OwnLoad, prompt_tokens: int, uncached_tokens: int, taken_s: float) -> None:
         self._load = load
         self.prompt_tokens = prompt_tokens
         self.uncached_tokens = uncached_tokens
         self.taken_s = taken_s
+        self.outputs: Outputs | None = None
 
     def __enter__(self) -> Lease:
         load = self._load
         self._ahead, self._ahead_tokens, self._held_tokens = len(load.pending), load.pending_tokens, load.held_tokens
         load.in_flight += 1
         load.held_tokens += self.prompt_tokens
+        load.open.add(self)
         load.pending[self] = None
         load.pending_tokens += self.uncached_tokens
         load.seen = None
@@ -85,6 +130,10 @@ class Lease:
         load = self._load
         load.in_flight -= 1
         load.held_tokens -= self.prompt_tokens
+        load.open.discard(self)
+        if self.outputs is not None and (output_s := self.outputs.output_s) is not None:
+            load.output_s = max(load.output_s or output_s, output_s)
+        self.outputs = None
         if self in load.pending:
             self._no_longer_pending()
         load.seen = None
@@ -94,7 +143,9 @@ class Lease:
         load = self._load
         self._no_longer_pending()
         load.answers += 1
+        load.output_s = now_s
         load.ttft_s = _smoothed(load.ttft_s, now_s - sent_s)
+        load.slowest = Slowest.after(load.slowest, now_s - sent_s, self.uncached_tokens)
         if load.learner is not None:
             sample = FirstOutput(
                 sent_s,
@@ -112,6 +163,7 @@ class Lease:
     def answered(self, sample: Answered) -> None:
         """The answer is whole."""
         load = self._load
+        load.output_s = max(load.output_s or sample.at_s, sample.at_s)
         if sample.token_s is not None:
             load.itl_s = _smoothed(load.itl_s, sample.token_s)
         if load.learner is not None:

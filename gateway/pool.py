@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import Counter
 
 from adapters.capabilities import Capabilities, unsupported
+from adapters.loading import says_loading
 from adapters.types import EngineFailed, GatewayRequest
 from policies import health
 from policies.health import HealthState
 from policies.retry import RetryBudget
 from policies.routing import ROUTING
-from policies.types import Choice, Learner, PoolView, RouteQuery
+from policies.types import Choice, Health, Learner, PoolView, RouteQuery
 
 from .config import PoolConfig
 from .endpoint import Endpoint
@@ -22,6 +24,9 @@ from .prompts import Prompts
 log = logging.getLogger("weir.fleet")
 
 REASON_CHARS = 100
+WEDGED = "wedged: requests wait, and nothing comes out"
+_TAKES_TRAFFIC: frozenset[Health] = frozenset(("healthy", "half_open"))
+_MAY_RESTART: frozenset[Health] = frozenset(("ejected", "loading"))  # what it had in its cache is lost then
 
 
 class Pool:
@@ -66,19 +71,51 @@ class Pool:
     @property
     def ready(self) -> bool:
         """Whether at least one endpoint takes traffic."""
-        return any(endpoint.healthy for endpoint in self.endpoints.values())
+        return any(endpoint.health.name in _TAKES_TRAFFIC for endpoint in self._all)
+
+    def states(self) -> str:
+        """Returns how many endpoints are in which state, in words."""
+        counts = Counter(endpoint.health.name for endpoint in self._all)
+        return ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
 
     # --- what requests and probes tell of an endpoint's health
 
     def succeeded(self, endpoint: Endpoint) -> None:
-        endpoint.health = health.request_succeeded(endpoint.health)
+        after = health.request_succeeded(endpoint.health, time.monotonic())
+        if after is not endpoint.health:
+            self._apply(endpoint, after)
         if endpoint.told:
             endpoint.told.clear()
 
     def failed(self, endpoint: Endpoint, reason: str) -> None:
         """A request failed by the engine's fault; the reason is ours, not the engine's words."""
+        now_s, certain = time.monotonic(), reason == "connect"
         reason = printable(reason, REASON_CHARS)
-        self._apply(endpoint, health.request_failed(endpoint.health, endpoint.rules, time.monotonic(), reason))
+        after = health.request_failed(endpoint.health, endpoint.rules, now_s, reason, certain=certain)
+        self._apply(endpoint, after)
+
+    def busy(self, endpoint: Endpoint, failure: Exception) -> None:
+        """The engine has no room for a request now; that is no fault, unless it is none because it loads its model."""
+        if isinstance(failure, EngineFailed) and says_loading(failure):
+            self.loading(endpoint)
+
+    def loading(self, endpoint: Endpoint) -> None:
+        """The engine said that it loads its model."""
+        self._apply(endpoint, health.engine_loads(endpoint.health, time.monotonic()))
+
+    def wedged(self, endpoint: Endpoint) -> None:
+        """The engine hangs, whatever it answers to probes."""
+        self._apply(endpoint, health.eject(endpoint.health, endpoint.rules, time.monotonic(), WEDGED))
+
+    # --- what the operator says
+
+    def drain(self, endpoint: Endpoint) -> None:
+        """Nothing new goes there until it is readmitted, even if it is the last; what runs there ends as it would."""
+        self._apply(endpoint, health.drain(endpoint.health))
+
+    def readmit(self, endpoint: Endpoint) -> None:
+        """It takes traffic at once, drained or ejected."""
+        self._apply(endpoint, health.readmit())
 
     def refused_credential(self, endpoint: Endpoint) -> None:
         """The engine said 401 or 403: no request can succeed there until an operator mends it."""
@@ -103,33 +140,50 @@ class Pool:
             self._apply(endpoint, health.probe_failed(endpoint.health, endpoint.rules, now_s, reason))
 
     def _apply(self, endpoint: Endpoint, after: HealthState) -> None:
-        before = endpoint.health
-        out_before, out_after = before.ejected_until_s is not None, after.ejected_until_s is not None
-        if out_after and not out_before and self._is_last_healthy(endpoint):
-            # The last one is never taken out: a bad endpoint may still answer, none surely does not.
+        before, was, now = endpoint.health, endpoint.health.name, after.name
+        if was in _TAKES_TRAFFIC and now == "ejected" and not self._can_spare(endpoint):
+            # The last ones are never taken out: a bad endpoint may still answer, none surely does not.
             if after.reason not in endpoint.told:
                 endpoint.told.add(after.reason)
                 log.warning(
-                    "endpoint %s would be ejected (%s), but is the last of pool %s",
+                    "endpoint %s would be ejected (%s), but is %s of pool %s",
                     endpoint.id,
                     after.reason,
+                    "the last" if self.config.health.min_healthy == 1 else "one of the last (health.min_healthy)",
                     self.name,
                 )
             endpoint.health = before
             return
         endpoint.health = after
-        if out_after != out_before:
+        if now == was and before.ejected_until_s == after.ejected_until_s:
+            return
+        if now != was:
             endpoint.told.clear()
-            self.prompts.forget(endpoint.id)
-            endpoint.transitions["ejected" if out_after else "healthy"] += 1
-            if out_after:
-                log.warning("endpoint %s ejected: %s", endpoint.id, after.reason)
-            else:
-                log.info("endpoint %s readmitted", endpoint.id)
+            endpoint.transitions[now] += 1
+            if now in _MAY_RESTART:
+                self.prompts.forget(endpoint.id)
+            if was not in _TAKES_TRAFFIC and now in _TAKES_TRAFFIC:
+                endpoint.own.revived()
+        _tell(endpoint, was, now)
 
-    def _is_last_healthy(self, endpoint: Endpoint) -> bool:
-        return not any(other.healthy for other in self.endpoints.values() if other is not endpoint)
+    def _can_spare(self, endpoint: Endpoint) -> bool:
+        others = sum(other.healthy for other in self._all if other is not endpoint)
+        return health.may_eject(others, len(self._all), self.config.health.min_healthy)
 
     async def aclose(self) -> None:
         for endpoint in self.endpoints.values():
             await endpoint.upstream.aclose()
+
+
+def _tell(endpoint: Endpoint, was: Health, now: Health) -> None:
+    """Logs what has become of an endpoint."""
+    if now == "ejected":
+        log.warning("endpoint %s ejected: %s", endpoint.id, endpoint.health.reason)
+    elif now == "half_open":
+        log.info("endpoint %s may come back: one request tries it", endpoint.id)
+    elif now == "loading":
+        log.info("endpoint %s loads its model", endpoint.id)
+    elif now == "draining":
+        log.info("endpoint %s drains: no new requests go there", endpoint.id)
+    else:
+        log.info("endpoint %s readmitted", endpoint.id)

@@ -11,6 +11,7 @@ import traceback
 import httpx2
 
 from adapters import ADAPTERS
+from adapters.loading import READ_BYTES, probe_says_loading
 
 from .endpoint import Endpoint
 from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
@@ -54,12 +55,16 @@ class Probes:
         load = LoadWatch(endpoint, client, rules.timeout_s)
         facts = FactWatch(endpoint, client, rules.timeout_s)
         while True:
+            loads = False
             try:
-                failure = await self._probe(endpoint, client, rules.timeout_s)
+                failure, loads = await self._probe(endpoint, client, rules.timeout_s)
             except Exception as fault:
                 self._unforeseen(endpoint, fault)
                 failure = f"probe failed: {type(fault).__name__}"
-            pool.probed(endpoint, failure)
+            if loads:
+                pool.loading(endpoint)
+            else:
+                pool.probed(endpoint, failure)
             # Jitter, so that many gateways do not ask an engine in step
             pause_s = rules.interval_s * random.uniform(0.9, 1.1)
             if failure is not None:
@@ -85,8 +90,8 @@ class Probes:
             frames = "".join(traceback.format_tb(fault.__traceback__))
             log.error("a probe of endpoint %s failed by a fault of Weir's: %s\n%s", endpoint.id, name, frames)
 
-    async def _probe(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> str | None:
-        """Returns why the endpoint cannot serve, or None."""
+    async def _probe(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> tuple[str | None, bool]:
+        """Returns why the endpoint cannot serve, or None; and whether it is only because it loads its model."""
         url, headers = endpoint.question(endpoint.adapter.health_path)
         try:
             # The client's own timeouts are for each read: bytes that drip in would hold a probe for ever
@@ -95,12 +100,15 @@ class Probes:
                 client.stream("GET", url, headers=[*headers], timeout=None) as response,
             ):
                 status = response.status_code
+                body = b"" if status < 500 else await _beginning(response)
         except TimeoutError:
-            return f"no answer to a probe within {timeout_s:g} s"
+            return f"no answer to a probe within {timeout_s:g} s", False
         except httpx2.HTTPError as error:
-            return f"probe failed: {type(error).__name__}"
+            return f"probe failed: {type(error).__name__}", False
         # A server that has no such path lives, and says no more
-        return f"probe answered {status}" if status >= 500 else None
+        if status < 500:
+            return None, False
+        return f"probe answered {status}", probe_says_loading(endpoint.adapter.name, status, body)
 
     async def _recognise(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> bool:
         try:
@@ -113,6 +121,15 @@ class Probes:
         endpoint.recognised = True
         _settle(endpoint, found)
         return True
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    body = b""
+    async for part in response.aiter_raw():
+        body += part
+        if len(body) >= READ_BYTES:
+            break
+    return body
 
 
 def _settle(endpoint: Endpoint, found: Recognised) -> None:

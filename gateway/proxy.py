@@ -178,6 +178,8 @@ class Proxy:
             call.pool.failed(endpoint, error.error_type or error.code)
         elif whose == "credential":
             call.pool.refused_credential(endpoint)
+        elif whose == "busy":
+            call.pool.busy(endpoint, failure)
         return error
 
     async def _exchange(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord, relay: Relay) -> None:
@@ -323,5 +325,6 @@ def _no_choice(pool: Pool, request: GatewayRequest, needs: Capabilities) -> Gate
         return NoCapable(refusal.message, param=refusal.param)
     able = " that can do what the request asks for" if needs else ""
     return NoEndpoint(
-        f"no endpoint of {pool.name}{able} takes traffic now; GET /weir/endpoints tells why", retry_after_s="1"
+        f"no endpoint of {pool.name}{able} takes traffic now ({pool.states()}); GET /weir/endpoints tells why",
+        retry_after_s="1",
     )

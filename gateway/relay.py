@@ -43,7 +43,7 @@ class TimedOut(Exception):
 
 
 class Relay:
-    """Implements ``upstream.contract.Sink``, ``client_link.Flow`` and ``deadlines.Watched``.
+    """Implements ``upstream.contract.Sink``, ``client_link.Flow``, ``own_load.Outputs`` and ``deadlines.Watched``.
 
     Attributes:
         head: The engine's head, once it has come.
@@ -149,6 +149,8 @@ class Relay:
         """The request is out; the engine was asked for a stream or not."""
         self._exchange = exchange
         self._stream = stream
+        if self._lease is not None:
+            self._lease.outputs = self
         self._attempt.reused = exchange.reused
         self._attempt.connected_s = exchange.connected_s
         self._attempt.sent_s = self.last_s = exchange.sent_s
@@ -459,6 +461,16 @@ class Relay:
         await self._waiter
         if self.failure is not None:
             raise self.failure
+
+    # --- own_load.Outputs
+
+    @property
+    def output_s(self) -> float | None:
+        return self.last_s if self._outputs else None
+
+    @property
+    def awaits_first_s(self) -> float | None:
+        return self._attempt.sent_s if self._stream and not self._outputs else None
 
     # --- deadlines.Watched
 

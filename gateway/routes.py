@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -82,8 +83,10 @@ def failed(error: GatewayError, request: Request) -> Response:
 
 
 async def _not_allowed(request: Request, error: Exception) -> Response:
+    takes = (error.headers or {}).get("Allow", "") if isinstance(error, HTTPException) else ""
+    allow = "POST" if takes == "POST" else "GET"
     message = f"{request.scope['path'][:_PATH_SHOWN_CHARS]} does not take {request.method}"
-    return failed(BadRequest(message, status=405, code="method_not_allowed", allow="GET"), request)
+    return failed(BadRequest(message, status=405, code="method_not_allowed", allow=allow), request)
 
 
 async def _internal(request: Request, error: Exception) -> Response:

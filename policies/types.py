@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
-Health = Literal["healthy", "ejected", "draining"]
+Health = Literal["healthy", "half_open", "loading", "ejected", "draining"]
+HEALTHS: tuple[Health, ...] = get_args(Health)
 Header = tuple[bytes, bytes]
 NOTHING: frozenset[str] = frozenset()
 NO_TOKENS: Mapping[str, int] = MappingProxyType({})
@@ -21,7 +22,7 @@ class EndpointSnapshot(NamedTuple):
 
     Attributes:
         endpoint_id: Unique in the process.
-        health: Only ``healthy`` ones take traffic.
+        health: Only ``healthy`` ones take traffic, and ``half_open`` ones a request for trial.
         in_flight: Requests of ours that are open there now.
         capabilities: What its engine can do, by name.
         weight: Its configured share under weighted policies; more than 0.
@@ -171,7 +172,14 @@ class Learner(Protocol):
 
 
 def eligible(view: PoolView, query: RouteQuery) -> list[EndpointSnapshot]:
-    """The healthy endpoints that can do what the request needs and that it has not tried."""
+    """The endpoints that can do what the request needs and that it has not tried.
+
+    They are healthy, or half open and without a request of ours: the next one there is their trial.
+    """
     tried, needed = query.tried, query.needed
     able = [e for e in view.endpoints if needed <= e.capabilities] if needed else view.endpoints
-    return [e for e in able if e.health == "healthy" and e.endpoint_id not in tried]
+    return [
+        e
+        for e in able
+        if (e.health == "healthy" or (e.health == "half_open" and not e.in_flight)) and e.endpoint_id not in tried
+    ]

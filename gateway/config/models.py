@@ -248,16 +248,32 @@ class HealthConfig(_Block):
         default=5.0, validation_alias="interval", description="Between two probes of an endpoint."
     )
     timeout_s: Duration = Field(default=2.0, validation_alias="timeout", description="For the answer to a probe.")
-    failures: Count = Field(default=3, description="Failed probes in a row that eject.")
+    failures: Count = Field(default=3, description="Failed probes, or failed requests, in a row that eject.")
     successes: Count = Field(default=1, description="Good probes in a row that readmit.")
     eject_s: Duration = Field(
-        default=10.0, validation_alias="eject", description="First ejection for failed requests; doubles each time."
+        default=10.0,
+        validation_alias="eject",
+        description="First ejection; one soon after the return lasts twice as long.",
     )
     eject_max_s: Duration = Field(
         default=300.0,
         validation_alias="eject_max",
         description="Longest such ejection.",
     )
+    min_healthy: float = Field(
+        default=1,
+        gt=0,
+        allow_inf_nan=False,
+        description="So many endpoints are never ejected; less than 1 is a share of the pool's.",
+        examples=[2, 0.5],
+    )
+
+    @field_validator("min_healthy")
+    @classmethod
+    def _count_or_share(cls, value: float) -> float:
+        if value > 1 and value % 1:
+            raise ValueError("must be a whole number, or a share less than 1")
+        return value
 
     @model_validator(mode="after")
     def _ejection_within_its_bound(self) -> Self:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from policies.types import EndpointSnapshot, Health, PoolView, RouteQuery
+from policies.types import HEALTHS, EndpointSnapshot, Health, PoolView, RouteQuery
 
 ABILITIES = ("tools", "n", "images")
-HEALTHS: tuple[Health, ...] = ("healthy", "ejected", "draining")
 
 
 def view(*in_flight: int, sequence: int = 0, health: tuple[Health, ...] = ()) -> PoolView:

@@ -69,7 +69,7 @@ async def test_the_clients_errors_and_a_busy_engine_eject_nobody(status: int) ->
         assert await states(gw) == ["healthy", "healthy"]
 
 
-async def test_an_ejected_endpoint_comes_back_when_its_time_is_over_and_a_probe_goes_well() -> None:
+async def test_an_ejected_endpoint_comes_back_by_a_request_when_its_time_is_over_and_a_probe_goes_well() -> None:
     failing = [True]
     async with (
         ScriptedUpstream(lambda _: [rst()] if failing[0] else chat_stream("back")) as u,
@@ -79,7 +79,9 @@ async def test_an_ejected_endpoint_comes_back_when_its_time_is_over_and_a_probe_
         while await states(gw) != ["ejected", "healthy"]:
             await gw.post(r0())
         failing[0] = False
-        await until(gw, lambda found: found == ["healthy", "healthy"])
+        await until(gw, lambda found: found == ["half_open", "healthy"])
+        while await states(gw) != ["healthy", "healthy"]:
+            assert (await gw.post(r0())).done
         assert {(await gw.post(r0())).content() for _ in range(2)} == {"back", "other"}
 
 

@@ -8,6 +8,7 @@ from gateway.config import EndpointConfig, PoolConfig
 from gateway.endpoint import Endpoint
 from gateway.own_load import OwnLoad
 from policies.types import Answered, FirstOutput
+from policies.wedge import Slowest
 
 
 class _Counting:
@@ -52,3 +53,40 @@ def test_a_snapshot_is_the_same_until_something_changes() -> None:
         assert (busy.in_flight, busy.pending_tokens, busy.oldest_s, busy.oldest_tokens) == (1, 40, 7.0, 40)
     assert endpoint.snapshot() == idle
     assert idle.weight == 2
+
+
+class _Outputs:
+    def __init__(self, output_s: float | None) -> None:
+        self.output_s = output_s
+        self.awaits_first_s = 1.0 if output_s is None else None
+
+
+def test_what_ends_leaves_behind_when_it_last_gave_output() -> None:
+    own = OwnLoad()
+    with own.lease(100, 40, 1.0) as silent:
+        silent.outputs = _Outputs(None)
+        assert own.open == {silent}
+    assert own.output_s is None
+    with own.lease(100, 40, 1.0) as early, own.lease(100, 40, 1.0) as late:
+        early.outputs, late.outputs = _Outputs(5.0), _Outputs(9.0)
+    assert own.output_s == 9.0
+    assert own.open == set()
+    assert late.outputs is None, "nothing holds a stream that is over"
+
+
+def test_a_first_output_and_a_whole_answer_are_output() -> None:
+    own = OwnLoad()
+    with own.lease(100, 40, 1.0) as lease:
+        lease.first_output(1.0, 3.0)
+        assert own.output_s == 3.0
+        assert own.slowest == Slowest(2.0, 40.0)
+        lease.answered(Answered(1.0, 8.0, 3.0, None, None, 5, None))
+    assert own.output_s == 8.0
+
+
+def test_an_endpoint_that_comes_to_life_again_has_answered_nothing_yet() -> None:
+    own = OwnLoad()
+    with own.lease(100, 40, 1.0) as lease:
+        lease.first_output(1.0, 3.0)
+    own.revived()
+    assert own.answers == 0

@@ -48,12 +48,17 @@ def test_a_choice_has_its_reason_in_words(name: str, view: PoolView, query: Rout
 
 @settings(deadline=None)
 @given(view=views(), query=queries())
-def test_eligible_endpoints_are_healthy_untried_and_able(view: PoolView, query: RouteQuery) -> None:
+def test_eligible_endpoints_are_open_untried_and_able(view: PoolView, query: RouteQuery) -> None:
     able = eligible(view, query)
-    assert all(e.health == "healthy" and e.endpoint_id not in query.tried for e in able)
+    assert all(_is_open(e) and e.endpoint_id not in query.tried for e in able)
     assert all(query.needed <= e.capabilities for e in able)
     left_out = [e for e in view.endpoints if e not in able]
-    assert all(e.health != "healthy" or e.endpoint_id in query.tried or query.needed - e.capabilities for e in left_out)
+    assert all(not _is_open(e) or e.endpoint_id in query.tried or query.needed - e.capabilities for e in left_out)
+
+
+def _is_open(endpoint: EndpointSnapshot) -> bool:
+    """It is well, or on trial, and the trial has not begun."""
+    return endpoint.health == "healthy" or (endpoint.health, endpoint.in_flight) == ("half_open", 0)
 
 
 @settings(deadline=None)

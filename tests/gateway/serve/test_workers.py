@@ -161,6 +161,38 @@ async def streams(served: Served, count: int) -> AsyncGenerator[list[RawConnecti
         yield opened
 
 
+# --- what the operator says
+
+
+async def healths(served: Served, count: int = 30) -> set[str]:
+    """What whoever answers says of the first endpoint."""
+    return {(await served.ask("GET", "/weir/endpoints")).json()[0]["health"] for _ in range(count)}
+
+
+async def until_all_say(served: Served, health: str) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while await healths(served) != {health}:
+            pass
+
+
+async def test_all_workers_do_what_one_is_told_and_so_does_one_that_comes_later(tmp_path: Path) -> None:
+    async with ScriptedUpstream(chat_stream()) as u, serving(tmp_path, u.url) as served:
+        assert (await served.ask("POST", "/weir/endpoints/m-0/drain")).json()["health"] == "draining"
+        await until_all_say(served, "draining")
+        before = await served.pids()
+        os.kill(min(before), signal.SIGKILL)
+        await served.until("weir_workers", WORKERS - 1)
+        await served.until("weir_workers", WORKERS)
+        assert await healths(served) == {"draining"}
+        assert {(await served.ask("POST", CHAT, r0())).status for _ in range(12)} == {503}
+        await served.ask("POST", "/weir/endpoints/m-0/readmit")
+        await until_all_say(served, "healthy")
+        assert (await served.ask("POST", CHAT, r0())).done
+        served.process.signal()
+        await ended_well(served.process)
+        assert list(served.folder.iterdir()) == []
+
+
 # --- a worker dies
 
 
