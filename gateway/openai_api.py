@@ -162,7 +162,8 @@ class OpenAiApi:
         ]
         if pool.config.forward_authorization and head.authorization:
             headers.append((b"authorization", head.authorization))
-        return Call(request, pool, record, link, tuple(headers), trailers=head.trailers)
+        signals = pool.signals.read(scope, body, model)
+        return Call(request, pool, record, link, tuple(headers), trailers=head.trailers, signals=signals)
 
     async def _read_body(self, receive: Receive, head: RequestHead, link: ClientLink) -> bytes:
         limit_bytes = self._max_body_bytes

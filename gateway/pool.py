@@ -20,6 +20,8 @@ from .config import PoolConfig
 from .endpoint import Endpoint
 from .printable import printable
 from .prompts import Prompts
+from .route_signals import SignalReader
+from .routing_policy import routing_policy
 
 log = logging.getLogger("weir.fleet")
 
@@ -39,11 +41,12 @@ class Pool:
     def __init__(self, config: PoolConfig) -> None:
         self.config = config
         self.name = config.name
-        self._routing = ROUTING[config.routing.policy]()
+        self._routing = routing_policy(config)
+        self.signals = SignalReader(config.routing)
         learner = self._routing if isinstance(self._routing, Learner) else None
         self.endpoints = {endpoint.id: Endpoint(endpoint, config, learner) for endpoint in config.endpoints}
         self._all = tuple(self.endpoints.values())
-        by_prefix = getattr(self._routing, "uses_prefixes", False)
+        by_prefix = getattr(ROUTING[config.routing.policy], "uses_prefixes", False)
         self.prompts = Prompts(self.endpoints, config.routing.prefix_memory_bytes if by_prefix else None)
         self.retries = RetryBudget.of(config.retries.budget_ratio)
         self.in_flight = 0

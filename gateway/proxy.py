@@ -32,6 +32,7 @@ from .metrics import Metrics
 from .pool import Pool
 from .prompts import NO_PROMPT, Prompt
 from .relay import Relay, TimedOut
+from .route_signals import SILENT, RouteSignals
 from .timing import server_timing, timing_comment
 from .trace_context import context_headers, new_span_id
 from .upstream.contract import ResponseHead, TransportError
@@ -54,6 +55,7 @@ class Call:
         follows: The attempt is joined with other requests', one of which tells the fleet of its failure.
         prompt: What there is to know of its prompt; nothing of what is none.
         query: What routing is asked: of the first attempt, for the later ones less what was tried.
+        signals: What it says to the pool's routing beside its prompt.
     """
 
     request: GatewayRequest
@@ -68,6 +70,7 @@ class Call:
     follows: bool = False
     prompt: Prompt = NO_PROMPT
     query: RouteQuery = NO_QUERY
+    signals: RouteSignals = SILENT
 
 
 class Proxy:
@@ -108,6 +111,9 @@ class Proxy:
         needs = needed(call.request)
         began_s = perf_counter()
         call.prompt, call.query = await pool.prompts.read(call.request, needs)
+        if call.signals is not SILENT:
+            session, headers, model = call.signals
+            call.query = call.query._replace(session=session, headers=headers, model=model)
         attempt = _choose(pool, call.query, began_s)
         if attempt is None:
             raise _no_choice(pool, call.request, needs)

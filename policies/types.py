@@ -91,7 +91,9 @@ class RouteQuery(NamedTuple):
         blocks: Hashes of its prompt's beginnings, each a block longer than the one before; none if nobody asks.
         cached_tokens: By endpoint: tokens of its prompt that the endpoint's cache is believed to hold; only those
             that hold some.
-        session: What its client calls its session; None if it names none.
+        session: What its client calls its session; None if it names none, or if nobody asks.
+        headers: Those of the client's headers that rules name.
+        model: The model as the client named it.
     """
 
     tried: frozenset[str] = NOTHING
@@ -100,6 +102,8 @@ class RouteQuery(NamedTuple):
     blocks: tuple[int, ...] = ()
     cached_tokens: Mapping[str, int] = NO_TOKENS
     session: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    model: str = ""
 
 
 NO_QUERY = RouteQuery()

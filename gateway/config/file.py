@@ -147,9 +147,6 @@ def _unknown_value(location: Location, given: object) -> tuple[str, str | None]:
     path = key_path(location)
     allowed: list[str] = blocks()[path[:-1]][path[-1]].get("enum") or [blocks()[path[:-1]][path[-1]]["const"]]
     text = str(given).strip().lower()
-    instead = promised.instead_of(path, text)
-    if instead is not None:
-        return f"{text} is not supported yet: {instead}", None
     return f"must be {' or '.join(allowed)}", _nearest(text, allowed)
 
 

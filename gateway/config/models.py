@@ -118,6 +118,7 @@ Address = Annotated[str, AfterValidator(values.address)]
 HeaderName = Annotated[str, AfterValidator(values.header_name)]
 SeenHeaderName = Annotated[str, AfterValidator(values.seen_header_name)]
 HeaderValue = Annotated[str, AfterValidator(values.header_value)]
+Label = Annotated[str, AfterValidator(values.endpoint_id)]
 Engine = Literal["auto", EngineName]
 
 
@@ -161,7 +162,24 @@ class EndpointConfig(_Block):
         examples=[{"x-tenant": "chat"}],
     )
     weight: float = Field(
-        default=1.0, gt=0, allow_inf_nan=False, description="Share of the traffic under weighted policies."
+        default=1.0,
+        gt=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="Share of the traffic under weighted policies.",
+    )
+    label: Label | None = Field(
+        default=None,
+        description="Names a group of endpoints, for pools.*.routing.rules and canary.",
+        examples=["canary"],
+    )
+    tier: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=0, description="Used only when every endpoint of the lower tiers is out or full."
+    )
+    overflow_at: Count | None = Field(
+        default=None,
+        description="So many requests of ours in flight fill it, for the next tier; and so does a queue in its engine.",
+        examples=[32],
     )
     weights: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
@@ -293,18 +311,79 @@ class RetriesConfig(_Block):
     )
 
 
+class RuleConditionsConfig(_Block):
+    """One kind of request; every condition that is given must be met."""
+
+    header: dict[SeenHeaderName, HeaderValue] = Field(
+        default_factory=dict[str, str],
+        description="Headers of the client's request and their exact values.",
+        examples=[{"x-team": "payments"}],
+    )
+    model: Name | None = Field(
+        default=None,
+        description="The model as the client named it: the pool's name or an alias of it.",
+        examples=["payments"],
+    )
+    min_prompt_tokens: Count | None = Field(default=None, description="Least tokens of the prompt, estimated.")
+    max_prompt_tokens: Count | None = Field(default=None, description="Most tokens of the prompt, estimated.")
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> Self:
+        least, most = self.min_prompt_tokens, self.max_prompt_tokens
+        if least is not None and most is not None and least > most:
+            raise ValueError("min_prompt_tokens must not be more than max_prompt_tokens")
+        return self
+
+
+class RoutingRuleConfig(_Block):
+    """Requests of one kind go to the endpoints of one label."""
+
+    when: RuleConditionsConfig = RuleConditionsConfig()
+    to: Label = Field(description="The endpoints' label.", examples=["long"])
+
+
+class CanaryConfig(_Block):
+    """A share of the sessions goes to the endpoints of one label."""
+
+    label: Label = Field(description="The endpoints' label.", examples=["canary"])
+    share: Annotated[float, Field(ge=0, le=1)] = Field(description="Their share of the sessions.", examples=[0.05])
+
+
 class RoutingConfig(_Block):
     """Which endpoint a request goes to."""
 
-    policy: Literal["least_in_flight"] = Field(
-        default="least_in_flight",
-        description="least_in_flight takes the healthy endpoint with the fewest open requests.",
+    policy: Literal[
+        "latency", "least_in_flight", "peak_ewma", "power_of_two", "prefix", "random", "round_robin", "session"
+    ] = Field(default="least_in_flight", description="What chooses among the endpoints that may take a request.")
+    header: SeenHeaderName = Field(
+        default="x-session-id",
+        description="The client's header that names its session; without it the body's user does.",
     )
     prefix_memory_bytes: Size = Field(
         default=33_554_432,
         validation_alias="prefix_memory",
         description="For which prefixes each endpoint was sent, in each worker; taken only by policies that ask.",
     )
+    rules: tuple[RoutingRuleConfig, ...] = Field(
+        default=(),
+        description="The first that is about a request narrows it to the endpoints of a label.",
+        examples=[[{"when": {"min_prompt_tokens": 8000}, "to": "long"}]],
+    )
+    canary: CanaryConfig | None = Field(
+        default=None, description="A share of the sessions that goes to the endpoints of a label, always the same ones."
+    )
+
+    @field_validator("rules")
+    @classmethod
+    def _every_rule_is_reached(cls, rules: tuple[RoutingRuleConfig, ...]) -> tuple[RoutingRuleConfig, ...]:
+        if any(rule.when == RuleConditionsConfig() for rule in rules[:-1]):
+            raise ValueError("has a rule without conditions before others, which are never reached: make it the last")
+        return rules
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that it names."""
+        return (*[rule.to for rule in self.rules], *([] if self.canary is None else [self.canary.label]))
 
 
 class EmbeddingsBatchConfig(_Block):
@@ -361,6 +440,25 @@ class PoolConfig(_Block):
     required: bool = Field(
         default=True, description="Whether /readyz needs an endpoint of this pool that takes traffic."
     )
+
+    @field_validator("endpoints")
+    @classmethod
+    def _overflows_somewhere(cls, endpoints: tuple[EndpointConfig, ...]) -> tuple[EndpointConfig, ...]:
+        last = max(endpoint.tier for endpoint in endpoints)
+        if any(endpoint.overflow_at is not None and endpoint.tier == last for endpoint in endpoints):
+            raise ValueError("has overflow_at, but no endpoint of a higher tier: give one a higher tier, or remove it")
+        return endpoints
+
+    @field_validator("routing")
+    @classmethod
+    def _labels_exist(cls, routing: RoutingConfig, info: ValidationInfo) -> RoutingConfig:
+        labels = [endpoint.label for endpoint in info.data.get("endpoints", ())]
+        for label in routing.labels if labels else ():
+            if label not in labels:
+                raise ValueError(f'names the label "{label}", which no endpoint of this pool has')
+        if routing.canary is not None and labels and all(label == routing.canary.label for label in labels):
+            raise ValueError("has a canary of all endpoints: leave at least one without its label")
+        return routing
 
 
 class StreamConfig(_Block):
@@ -566,6 +664,15 @@ class Config(_Block):
         if taken:
             raise PydanticCustomError(CONFLICT, "{text}", {"text": "; ".join(conflict.message for conflict in taken)})
         return {name: _named(name, pool) for name, pool in pools.items()}
+
+    @field_validator("pools")
+    @classmethod
+    def _rules_name_models_of_their_pool(cls, pools: dict[str, PoolConfig]) -> dict[str, PoolConfig]:
+        for name, pool in pools.items():
+            for model in [rule.when.model for rule in pool.routing.rules]:
+                if model is not None and model not in (name, *pool.aliases):
+                    raise ValueError(f'has a rule in "{name}" for the model "{model}", which is no name of that pool')
+        return pools
 
     @property
     def hash(self) -> str:

@@ -107,16 +107,16 @@ def collector_url(text: str) -> str:
 
 
 def seen_header_name(text: str) -> str:
-    """Returns, in lower case, the name of a header that a rule compares.
+    """Returns, in lower case, the name of a header of the client's that Weir looks at.
 
     Raises:
-        ValueError: HTTP allows no such name, or its value is a credential, which has no place in a rule.
+        ValueError: HTTP allows no such name, or its value is a credential, which is nobody's to look at.
     """
     name = text.strip().lower()
     if _TOKEN.fullmatch(name) is None:
         raise ValueError("is no header name: use letters, digits and hyphens")
     if name in _CREDENTIAL_HEADERS:
-        raise ValueError("carries credentials: a rule compares other headers only")
+        raise ValueError("carries credentials: name another header")
     return name
 
 
@@ -178,7 +178,7 @@ def model_name(text: str) -> str:
 
 
 def endpoint_id(text: str) -> str:
-    """Returns an endpoint's id; it stands in URLs, headers and metric labels.
+    """Returns an endpoint's id or label; it stands in URLs, headers, metric labels and the reasons of choices.
 
     Raises:
         ValueError: It has other characters than those are safe in.

@@ -4,5 +4,19 @@ from __future__ import annotations
 
 from ..types import RoutingPolicy
 from .least_in_flight import LeastInFlight
+from .peak_ewma import PeakEwma
+from .power_of_two import PowerOfTwo
+from .prefix import Prefix
+from .random import Random
+from .round_robin import RoundRobin
+from .session import Session
 
-ROUTING: dict[str, type[RoutingPolicy]] = {"least_in_flight": LeastInFlight}
+ROUTING: dict[str, type[RoutingPolicy]] = {
+    "least_in_flight": LeastInFlight,
+    "peak_ewma": PeakEwma,
+    "power_of_two": PowerOfTwo,
+    "prefix": Prefix,
+    "random": Random,
+    "round_robin": RoundRobin,
+    "session": Session,
+}

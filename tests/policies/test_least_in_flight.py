@@ -1,4 +1,4 @@
-"""The promise of ``least_in_flight``: the fewest open requests, and turns among those that tie."""
+"""The promise of ``least_in_flight``: the fewest open requests for the weight, and turns among those that tie."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def chosen(of: PoolView, query: RouteQuery = FRESH) -> str | None:
 
 @settings(deadline=None)
 @given(view=views(), query=queries())
-def test_nobody_eligible_has_fewer_open(view: PoolView, query: RouteQuery) -> None:
+def test_nobody_eligible_has_fewer_open_for_its_weight(view: PoolView, query: RouteQuery) -> None:
     choice = POLICY.choose(view, query)
     if choice is not None:
-        counts = {e.endpoint_id: e.in_flight for e in eligible(view, query)}
-        assert counts[choice.endpoint_id] == min(counts.values())
+        loads = {e.endpoint_id: (e.in_flight + 1) / e.weight for e in eligible(view, query)}
+        assert loads[choice.endpoint_id] == min(loads.values())
 
 
 @pytest.mark.parametrize("endpoints", [2, 3, 5])
@@ -73,3 +73,17 @@ def test_requests_spread_evenly_however_many_are_open() -> None:
         assert picked is not None
         counts[int(picked[1:])] += 1
     assert max(counts) - min(counts) <= 1
+
+
+def test_over_time_open_requests_are_as_the_weights() -> None:
+    counts = [0, 0, 0]
+    for n in range(60):
+        picked = chosen(view(*counts, sequence=n, weights=(1, 2, 3)))
+        assert picked is not None
+        counts[int(picked[1:])] += 1
+    assert counts == [10, 20, 30]
+
+
+def test_the_reason_tells_the_count_and_a_weight_that_matters() -> None:
+    assert POLICY.choose(view(2, 3), FRESH) == ("e0", "fewest in flight: 2")
+    assert POLICY.choose(view(2, 3, weights=(1, 3)), FRESH) == ("e1", "fewest in flight: 3 at weight 3")

@@ -35,10 +35,17 @@ def test_every_default_is_the_documented_one() -> None:
     assert (health.interval_s, health.timeout_s, health.failures, health.successes) == (5.0, 2.0, 3, 1)
     assert (health.eject_s, health.eject_max_s) == (10.0, 300.0)
     assert (subject.pools["m"].retries.attempts, subject.pools["m"].retries.budget_ratio) == (3, 0.2)
-    assert subject.pools["m"].routing.policy == "least_in_flight"
+    routing = subject.pools["m"].routing
+    assert (routing.policy, routing.header, routing.rules, routing.canary) == (
+        "least_in_flight",
+        "x-session-id",
+        (),
+        None,
+    )
     assert (subject.pools["m"].forward_authorization, subject.pools["m"].required) == (False, True)
     assert (endpoint.engine, endpoint.model, endpoint.api_key, endpoint.headers) == ("auto", None, None, {})
     assert (endpoint.weight, endpoint.weights, endpoint.transport) == (1.0, None, "native")
+    assert (endpoint.label, endpoint.tier, endpoint.overflow_at) == (None, 0, None)
 
 
 def test_a_pool_is_named_by_its_key_and_its_endpoints_by_their_place() -> None:

@@ -29,11 +29,7 @@ def validator() -> Any:
 
 def heading(block: tuple[str, ...]) -> str:
     """How the page names a block: ``pools.*.endpoints[]``."""
-    return (
-        f"`{'.'.join(block)}`".replace("endpoints.*", "endpoints[]").replace("keep.*", "keep[]")
-        if block
-        else "The top level"
-    )
+    return re.sub(r"(endpoints|keep|rules)\.\*", r"\1[]", f"`{'.'.join(block)}`") if block else "The top level"
 
 
 def section(block: tuple[str, ...]) -> str:
