@@ -45,6 +45,7 @@ class Endpoint:
         upstream: Its connections.
         transitions: How often it came into which state.
         told: Reasons for an ejection that did not come about, already logged since the endpoint last did well.
+        busy_until_s: Until when its engine asked for patience (Retry-After), monotonic; None if it did not.
     """
 
     def __init__(self, config: EndpointConfig, pool: PoolConfig, learner: Learner | None = None) -> None:
@@ -63,6 +64,7 @@ class Endpoint:
         self.health = HealthState()
         self.transitions: dict[Health, int] = dict.fromkeys(HEALTHS, 0)
         self.told: set[str] = set()
+        self.busy_until_s = None
         self.rules = HealthRules(
             pool.health.failures, pool.health.successes, pool.health.eject_s, pool.health.eject_max_s
         )
@@ -123,6 +125,15 @@ class Endpoint:
         self.own.seen = None
 
     @property
+    def busy_until_s(self) -> float | None:
+        return self._busy_until_s
+
+    @busy_until_s.setter
+    def busy_until_s(self, until_s: float | None) -> None:
+        self._busy_until_s = until_s
+        self.own.seen = None
+
+    @property
     def healthy(self) -> bool:
         """Whether it takes traffic without reserve."""
         return self._health.name == "healthy"
@@ -154,6 +165,7 @@ class Endpoint:
                 own.learnt,
                 self._facts.facts.slots,
                 self.load_penalty_s,
+                self._busy_until_s,
             )
         return own.seen
 

@@ -34,22 +34,23 @@ _TIMER_WORDS = {
 _KIND_TYPES = {"truncated": "truncated_stream", "malformed": "malformed_stream", "encoding": "malformed_stream"}
 
 
-def explain(failure: AttemptFailure, endpoint: str, retry_after_s: str | None) -> tuple[GatewayError, Blame]:
+def explain(failure: AttemptFailure, endpoint: str) -> tuple[GatewayError, Blame]:
     """Returns what the client is told if this attempt was the last, and who is to blame.
 
     Args:
         failure: What ended the attempt.
         endpoint: Id of the endpoint.
-        retry_after_s: The engine's Retry-After, if it sent one.
     """
     if isinstance(failure, Unsupported):
         refusal = NoCapable(failure.message, param=failure.param)
         refusal.elsewhere = True
         return refusal, "client"
     if isinstance(failure, EngineFailed):
-        return _engine(failure, endpoint, retry_after_s)
+        return _engine(failure, endpoint)
     if isinstance(failure, TimedOut):
-        words = f"{endpoint} {_TIMER_WORDS[failure.timer]} within {failure.limit_s:g} s (timeouts.{failure.timer})"
+        limit_s = round(failure.limit_s, 1) if failure.learned else failure.limit_s
+        limit = f"{limit_s:g} s (timeouts.{'learn' if failure.learned else failure.timer})"
+        words = f"{endpoint} {_TIMER_WORDS[failure.timer]} within {limit}"
         error = UpstreamTimeout(words, endpoint=endpoint, error_type=_TIMER_TYPES[failure.timer])
         if failure.timer == "total":
             error.retryable = False  # there is no time left to try elsewhere
@@ -67,13 +68,13 @@ def explain(failure: AttemptFailure, endpoint: str, retry_after_s: str | None) -
 
 def broken_off(failure: AttemptFailure, endpoint: str) -> GatewayError:
     """Returns what ends a stream after its first output: whatever the engine said, it broke its answer off."""
-    error, _ = explain(failure, endpoint, None)
+    error, _ = explain(failure, endpoint)
     if error.outcome in ("upstream_error", "timeout"):
         return error
     return UpstreamFailed(error.message, endpoint=endpoint, type=error.type, error_type="engine_error_event")
 
 
-def _engine(failure: EngineFailed, endpoint: str, retry_after_s: str | None) -> tuple[GatewayError, Blame]:
+def _engine(failure: EngineFailed, endpoint: str) -> tuple[GatewayError, Blame]:
     whose = blame(failure.status)
     status, message = failure.status, failure.message
     if status < 400:
@@ -91,10 +92,7 @@ def _engine(failure: EngineFailed, endpoint: str, retry_after_s: str | None) -> 
         words = f"{endpoint} refused Weir's credential; the operator has to set its api_key"
         return UpstreamAuthFailed(words, endpoint=endpoint, error_type=str(status)), whose
     if whose == "busy":
-        error = EngineBusy(
-            message, status=status, endpoint=endpoint, retry_after_s=retry_after_s, error_type=str(status)
-        )
-        return error, whose
+        return EngineBusy(message, status=status, endpoint=endpoint, error_type=str(status)), whose
     return (
         UpstreamFailed(
             message,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .trace_context import CallerFacts
 
 Operation = Literal["chat", "text_completion", "embeddings", "other"]
+Role = Literal["primary", "hedge"]
 
 
 class Stall(NamedTuple):
@@ -55,6 +56,8 @@ class AttemptRecord:
         expected_token_s: The usual time between two tokens there, likewise.
         route_s: How long the choice of the endpoint took.
         decision: What it was chosen from; None if that was not noted.
+        role: ``hedge`` if it began beside the attempt before it, which had said nothing yet.
+        lost: The other one of the two was first; this one was ended for that.
     """
 
     endpoint_id: str
@@ -81,6 +84,8 @@ class AttemptRecord:
     joined: tuple[str, str] | None = None
     stalls: tuple[Stall, ...] = ()
     decision: Decision | None = None
+    role: Role = "primary"
+    lost: bool = False
 
 
 @dataclass(slots=True)
@@ -145,9 +150,18 @@ class FlightRecord:
     keep_reason: str | None = None
 
     @property
+    def final(self) -> AttemptRecord | None:
+        """The attempt that answered or, if none did, the last one that lost to no other; None before any."""
+        for attempt in reversed(self.attempts):
+            if not attempt.lost:
+                return attempt
+        return None
+
+    @property
     def endpoint_id(self) -> str:
-        """The endpoint tried last, "" before any."""
-        return self.attempts[-1].endpoint_id if self.attempts else ""
+        """The endpoint of the final attempt, "" before any."""
+        final = self.final
+        return "" if final is None else final.endpoint_id
 
     @property
     def ttft_s(self) -> float | None:

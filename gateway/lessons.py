@@ -1,8 +1,9 @@
-"""What a closed attempt teaches the pool's policy."""
+"""What a closed attempt teaches: the pool's policy, and what is usual in the pool."""
 
 from __future__ import annotations
 
 from policies.types import Answered
+from policies.usual_waits import UsualWaits
 
 from .flight import AttemptRecord, FlightRecord
 
@@ -25,3 +26,20 @@ def answered(attempt: AttemptRecord, record: FlightRecord) -> Answered | None:
         output_tokens,
         token_s,
     )
+
+
+def learn_waits(usual: UsualWaits, attempt: AttemptRecord, record: FlightRecord, prompt_tokens: int) -> None:
+    """Tells how long the attempt was silent; nothing if it failed, or is no answer of a model.
+
+    One that lost to another would have been silent for longer still: what it took is counted all the same, or else the
+    slow ones would be forgotten, and the quick ones be taken for slow.
+    """
+    sent_s, ended_s = attempt.sent_s, attempt.ended_s
+    if sent_s is None or ended_s is None or record.operation not in ("chat", "text_completion"):
+        return
+    if attempt.outcome == "ok":
+        usual.first_output(record.stream, prompt_tokens, (attempt.first_output_s or ended_s) - sent_s)
+        if record.stream and record.chunks > 1:
+            usual.longest_gap(record.longest_gap_s)
+    elif attempt.lost and attempt.role == "primary":  # a second one has not waited for as long as is late
+        usual.first_output(record.stream, prompt_tokens, ended_s - sent_s)

@@ -17,7 +17,7 @@ from .endpoint import Endpoint
 from .errors import NoEndpoint
 from .exposition import END, TEXT, Format
 from .fleet import Fleet
-from .flight import AttemptRecord, FlightRecord
+from .flight import AttemptRecord, FlightRecord, Role
 from .genai_view import GenAiView
 from .histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT, Distribution, Exemplar
 from .load_sample import LoadSample
@@ -26,7 +26,6 @@ from .process_metrics import ProcessMetrics
 from .worker_numbers import WorkerNumbers
 
 BATCH_INPUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-ROLE = "primary"
 NO_ENDPOINT = NoEndpoint.error_type
 
 
@@ -132,6 +131,13 @@ class Metrics:
         )
         self.errors = counter("weir_endpoint_errors_total", "Failed attempts by cause.", "endpoint", "error_type")
         self.retries = counter("weir_retries_total", "Further attempts after a failure.", "pool", "reason")
+        self.hedges = counter(
+            "weir_hedges_total", "Second attempts beside a first one, by which answered.", "pool", "result"
+        )
+        self.hedges_withheld = counter(
+            "weir_hedges_withheld_total", "Requests late with their first output that got no second attempt.",
+            "pool", "reason",
+        )  # fmt: skip
         self.output_tokens = histogram(
             "weir_output_tokens_per_request", "Completion tokens per answer.", TOKENS, "model", "endpoint"
         )
@@ -151,12 +157,13 @@ class Metrics:
         self._families: tuple[Family, ...] = (
             self.requests, self.duration, self.ttft, self.longest_gap, self.queue, self.overhead, self.write_wait,
             self.tokens, self.shed, self.attempts, self.endpoint_ttft, self.gaps, self.tpot, self.endpoint_duration,
-            self.connect, self.errors, self.retries, self.output_tokens, self.embeddings_batch_inputs,
-            self.route_choices, self.route_duration, self.loop_lag, self.gc_pauses, *self._read_families,
+            self.connect, self.errors, self.retries, self.hedges, self.hedges_withheld, self.output_tokens,
+            self.embeddings_batch_inputs, self.route_choices, self.route_duration, self.loop_lag, self.gc_pauses,
+            *self._read_families,
         )  # fmt: skip
         self._by_name = {family.name: family for family in self._families}
         self._request_series: dict[tuple[str, str, str, str], RequestSeries] = {}
-        self._endpoint_series: dict[tuple[str, str, str], EndpointSeries] = {}
+        self._endpoint_series: dict[tuple[str, str, str, str], EndpointSeries] = {}
         self._genai = (
             GenAiView(fleet, self.ttft, self.tpot, self.duration, self.output_tokens, self.tokens)
             if options.genai_names
@@ -174,12 +181,12 @@ class Metrics:
         """Everything of ours, in the order of the exposition."""
         return self._families
 
-    def endpoint(self, pool: str, model: str, endpoint: str) -> EndpointSeries:
+    def endpoint(self, pool: str, model: str, endpoint: str, role: Role = "primary") -> EndpointSeries:
         """Returns the series that an attempt writes to; looked up once an attempt."""
-        key = (pool, model, endpoint)
+        key = (pool, model, endpoint, role)
         series = self._endpoint_series.get(key)
         if series is None:
-            series = self._endpoint_series[key] = EndpointSeries(self, pool, model, endpoint)
+            series = self._endpoint_series[key] = EndpointSeries(self, *key)
         return series
 
     def policy(self, pool: str) -> str:
@@ -189,6 +196,12 @@ class Metrics:
     def retried(self, pool: str, reason: str) -> None:
         self.retries.at(pool, reason).add()
 
+    def hedged(self, pool: str, result: str) -> None:
+        self.hedges.at(pool, result).add()
+
+    def hedge_withheld(self, pool: str, reason: str) -> None:
+        self.hedges_withheld.at(pool, reason).add()
+
     def observe(self, record: FlightRecord) -> None:
         """Takes a closed record; an observer of ``FlightLog``."""
         key = (record.pool or OTHER, record.model or OTHER, record.operation, record.outcome or "internal_error")
@@ -196,10 +209,10 @@ class Metrics:
         if series is None:
             series = self._request_series[key] = RequestSeries(self, *key)
         series.observe(record)
-        last = len(record.attempts) - 1
-        for number, attempt in enumerate(record.attempts):
-            endpoint = self.endpoint(record.pool, record.model, attempt.endpoint_id)
-            endpoint.attempted(attempt, record if number == last else None)
+        final = record.final
+        for attempt in record.attempts:
+            endpoint = self.endpoint(record.pool, record.model, attempt.endpoint_id, attempt.role)
+            endpoint.attempted(attempt, record if attempt is final else None)
         if record.keep_reason is not None and record.trace_id:
             self._exemplify(series, record)
 
@@ -210,7 +223,7 @@ class Metrics:
         for attempt in record.attempts:
             ttft_s = _ttft_s(attempt)
             if ttft_s is not None:
-                endpoint = self.endpoint(record.pool, record.model, attempt.endpoint_id)
+                endpoint = self.endpoint(record.pool, record.model, attempt.endpoint_id, attempt.role)
                 endpoint.ttft.exemplify(Exemplar(record.trace_id, ttft_s, ended_unix_s))
 
     def publish(self) -> None:
@@ -387,17 +400,17 @@ class RequestSeries:
 
 
 class EndpointSeries:
-    """The series of one pool, model and endpoint."""
+    """The series of one pool, model, endpoint and role."""
 
-    def __init__(self, metrics: Metrics, pool: str, model: str, endpoint: str) -> None:
+    def __init__(self, metrics: Metrics, pool: str, model: str, endpoint: str, role: str) -> None:
         self._metrics = metrics
-        self._labels = (pool, model, endpoint)
-        self.gaps: Distribution = metrics.gaps.at(model, endpoint, ROLE)
-        self.ttft = metrics.endpoint_ttft.at(model, endpoint, ROLE)
-        self._tpot = metrics.tpot.at(model, endpoint, ROLE)
-        self._duration = metrics.endpoint_duration.at(model, endpoint, ROLE)
+        self._labels = (pool, model, endpoint, role)
+        self.gaps: Distribution = metrics.gaps.at(model, endpoint, role)
+        self.ttft = metrics.endpoint_ttft.at(model, endpoint, role)
+        self._tpot = metrics.tpot.at(model, endpoint, role)
+        self._duration = metrics.endpoint_duration.at(model, endpoint, role)
         self._output_tokens = metrics.output_tokens.at(model, endpoint)
-        self._ok = metrics.attempts.at(pool, model, endpoint, ROLE, "ok")
+        self._ok = metrics.attempts.at(pool, model, endpoint, role, "ok")
         self._connect = metrics.connect.at(endpoint)
         self._choices = metrics.route_choices.at(pool, endpoint, metrics.policy(pool))
         self._route = metrics.route_duration.at(pool)
@@ -410,15 +423,15 @@ class EndpointSeries:
         )
 
     def attempted(self, attempt: AttemptRecord, record: FlightRecord | None) -> None:
-        """Takes a finished attempt; ``record`` if it was the request's last one, of which the record's usage tells."""
-        metrics, (pool, model, endpoint) = self._metrics, self._labels
+        """Takes a finished attempt; ``record`` if it gave the request's answer, of which the record's usage tells."""
+        metrics, (pool, model, endpoint, role) = self._metrics, self._labels
         outcome = attempt.outcome or "internal_error"
         self._choices.value += 1
         self._route.observe(attempt.route_s)
         if outcome == "ok":
             self._ok.value += 1
         else:
-            metrics.attempts.at(pool, model, endpoint, ROLE, outcome).add()
+            metrics.attempts.at(pool, model, endpoint, role, outcome).add()
             if attempt.error_type is not None:
                 metrics.errors.at(endpoint, attempt.error_type).add()
         sent_s, ended_s = attempt.sent_s, attempt.ended_s

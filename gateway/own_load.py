@@ -39,6 +39,7 @@ class OwnLoad:
         slowest: Its slowest recent first outputs; None before any.
         open: All leases under way.
         output_s: When the last output of what is no longer open came, or a first one; monotonic, None before any.
+        newest_s: When the newest of those was taken whose first output has come, monotonic.
         learnt: What the pool's policy has learnt of it, in that policy's own type; None before anything.
         seen: The snapshot that was made of the endpoint; None once anything in it has changed.
     """
@@ -50,6 +51,7 @@ class OwnLoad:
         "itl_s",
         "learner",
         "learnt",
+        "newest_s",
         "open",
         "output_s",
         "pending",
@@ -71,6 +73,7 @@ class OwnLoad:
         self.slowest: Slowest | None = None
         self.open: set[Lease] = set()
         self.output_s: float | None = None
+        self.newest_s = 0.0
         self.learnt: Any = None
         self.seen: EndpointSnapshot | None = None
 
@@ -144,6 +147,7 @@ class Lease:
         self._no_longer_pending()
         load.answers += 1
         load.output_s = now_s
+        load.newest_s = max(load.newest_s, self.taken_s)
         load.ttft_s = _smoothed(load.ttft_s, now_s - sent_s)
         load.slowest = Slowest.after(load.slowest, now_s - sent_s, self.uncached_tokens)
         if load.learner is not None:
@@ -159,6 +163,10 @@ class Lease:
             )
             load.learnt = load.learner.first_output(load.learnt, sample)
         load.seen = None
+
+    def overtaken_since(self, at_s: float) -> bool:
+        """Whether an attempt at the endpoint that was taken after then has had its first output."""
+        return self._load.newest_s > at_s
 
     def answered(self, sample: Answered) -> None:
         """The answer is whole."""

@@ -18,10 +18,10 @@ class Paces:
         self._token_s: dict[str, float] = {}
 
     def observe(self, record: FlightRecord) -> None:
-        """Notes on the last attempt what was usual before it, and learns from it."""
-        if not record.attempts or record.operation not in ("chat", "text_completion"):
+        """Notes on the final attempt what was usual before it, and learns from it."""
+        attempt, usage = record.final, record.usage
+        if attempt is None or record.operation not in ("chat", "text_completion"):
             return
-        attempt, usage = record.attempts[-1], record.usage
         endpoint = attempt.endpoint_id
         prompt_tokens = record.bytes_in // 4 if usage is None else usage.prompt_tokens - (usage.cached_tokens or 0)
         size = endpoint, prompt_size(prompt_tokens)

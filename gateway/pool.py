@@ -12,9 +12,12 @@ from adapters.loading import says_loading
 from adapters.types import EngineFailed, GatewayRequest
 from policies import health
 from policies.health import HealthState
+from policies.hedging import HedgeBudget, HedgeRules
 from policies.retry import RetryBudget
+from policies.retry_after import soonest
 from policies.routing import ROUTING
 from policies.types import Choice, Health, Learner, PoolView, RouteQuery
+from policies.usual_waits import UsualWaits
 
 from .config import PoolConfig
 from .endpoint import Endpoint
@@ -36,6 +39,9 @@ class Pool:
 
     Attributes:
         prompts: What is known of the prompts sent to them.
+        retries: How many further attempts it may make.
+        hedges: How many second attempts beside a first one; None if none.
+        usual: What its answers took; None if nobody asks.
     """
 
     def __init__(self, config: PoolConfig) -> None:
@@ -49,6 +55,15 @@ class Pool:
         by_prefix = getattr(ROUTING[config.routing.policy], "uses_prefixes", False)
         self.prompts = Prompts(self.endpoints, config.routing.prefix_memory_bytes if by_prefix else None)
         self.retries = RetryBudget.of(config.retries.budget_ratio)
+        hedge = config.hedge
+        self.hedges = (
+            HedgeBudget(HedgeRules(hedge.share, hedge.quantile, hedge.at_least_s))
+            if hedge.share and len(self._all) > 1
+            else None
+        )
+        # Where nobody else could be tried instead, only the configured limits count
+        self.learns_limits = config.timeouts.learn and len(self._all) > 1
+        self.usual = UsualWaits() if self.learns_limits or self.hedges is not None else None
         self.in_flight = 0
         self._sequence = 0
 
@@ -81,6 +96,23 @@ class Pool:
         counts = Counter(endpoint.health.name for endpoint in self._all)
         return ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
 
+    def busy(self, endpoint: Endpoint, asked_s: float | None, told_s: float | None) -> str | None:
+        """An engine said that it is busy, and how long to wait, if it did. It is not asked before, if others can be.
+
+        Args:
+            endpoint: Whose engine.
+            asked_s: How long it asked to wait; None if it did not say.
+            told_s: The shortest wait that the same request was told of before.
+
+        Returns:
+            ``Retry-After`` for the client: the shortest of the waits; of all endpoints, if all are busy.
+        """
+        now_s = time.perf_counter()
+        if asked_s is not None:
+            endpoint.busy_until_s = now_s + asked_s
+        left_s = [(e.busy_until_s or now_s) - now_s for e in self._all if e.healthy]
+        return soonest((asked_s, told_s, *(left_s if left_s and min(left_s) > 0 else ())))
+
     # --- what requests and probes tell of an endpoint's health
 
     def succeeded(self, endpoint: Endpoint) -> None:
@@ -97,7 +129,7 @@ class Pool:
         after = health.request_failed(endpoint.health, endpoint.rules, now_s, reason, certain=certain)
         self._apply(endpoint, after)
 
-    def busy(self, endpoint: Endpoint, failure: Exception) -> None:
+    def refused(self, endpoint: Endpoint, failure: Exception) -> None:
         """The engine has no room for a request now; that is no fault, unless it is none because it loads its model."""
         if isinstance(failure, EngineFailed) and says_loading(failure):
             self.loading(endpoint)

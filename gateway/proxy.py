@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from adapters.capabilities import Capabilities, needed
 from adapters.types import Adapter, AdapterError, Answer, GatewayRequest, MalformedStream
+from policies.hedging import Withheld, is_idle, late_after_s
 from policies.retry import wait_s
+from policies.retry_after import retry_after_s
 from policies.types import NO_QUERY, RouteQuery
 
 from .client_link import ClientLink, HeaderBlock
@@ -26,8 +30,9 @@ from .endpoint import Endpoint
 from .errors import GatewayError, NoCapable, NoEndpoint
 from .failures import AttemptFailure, broken_off, explain
 from .flight import AttemptRecord, Decision, FlightRecord
+from .hedging import Race
 from .keepalive import KeepAlive
-from .lessons import answered
+from .lessons import answered, learn_waits
 from .metrics import Metrics
 from .pool import Pool
 from .prompts import NO_PROMPT, Prompt
@@ -39,6 +44,7 @@ from .upstream.contract import ResponseHead, TransportError
 
 DONE = b"data: [DONE]\n\n"
 UNBUFFERED = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+HEDGED = frozenset(("chat", "text_completion"))
 NO_BODY = frozenset((204, 205, 304))
 STREAM_HEADERS = b"content-type: text/event-stream; charset=utf-8\r\n" + UNBUFFERED
 
@@ -56,6 +62,7 @@ class Call:
         prompt: What there is to know of its prompt; nothing of what is none.
         query: What routing is asked: of the first attempt, for the later ones less what was tried.
         signals: What it says to the pool's routing beside its prompt.
+        busy_s: The shortest wait that an engine asked for; None if none did.
     """
 
     request: GatewayRequest
@@ -71,6 +78,7 @@ class Call:
     prompt: Prompt = NO_PROMPT
     query: RouteQuery = NO_QUERY
     signals: RouteSignals = SILENT
+    busy_s: float | None = None
 
 
 class Proxy:
@@ -118,9 +126,13 @@ class Proxy:
         if attempt is None:
             raise _no_choice(pool, call.request, needs)
         while True:
-            record.attempts.append(attempt)
             tried |= {attempt.endpoint_id}
-            error = await self._attempt(call, pool.endpoints[attempt.endpoint_id], attempt)
+            late_s = None if pool.hedges is None else _late_after_s(call)
+            if late_s is None:
+                error = await self._attempt(call, pool.endpoints[attempt.endpoint_id], attempt)
+            else:
+                error = await self._race(call, attempt, call.query._replace(tried=tried), late_s)
+                tried |= {attempt.endpoint_id for attempt in record.attempts}
             if error is None:
                 return
             if not (error.retryable or error.elsewhere) or call.committed or len(tried) >= pool.config.retries.attempts:
@@ -133,22 +145,54 @@ class Proxy:
             if error.error_type != "connect" and not error.elsewhere:
                 await asyncio.sleep(wait_s(len(tried) + 1, random.random()))
 
-    async def _attempt(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord) -> GatewayError | None:
+    async def _race(
+        self, call: Call, first: AttemptRecord, elsewhere: RouteQuery, late_s: float
+    ) -> GatewayError | None:
+        """Tries one endpoint and, if it has given no output after so long, another one beside it."""
+        pool, race = call.pool, Race()
+        tries = self._attempt(call, pool.endpoints[first.endpoint_id], first, race)
+        try:
+            return await race.run(tries, partial(self._second, call, first, elsewhere, race), late_s)
+        finally:
+            if race.result is not None:
+                self._metrics.hedged(pool.name, race.result)
+
+    def _second(
+        self, call: Call, first: AttemptRecord, elsewhere: RouteQuery, race: Race
+    ) -> Coroutine[Any, Any, GatewayError | None] | None:
+        """Returns the second attempt of a race, or None if there is to be none."""
+        pool = call.pool
+        attempt = _choose(pool, elsewhere, perf_counter())
+        withheld = _withheld(pool, first, attempt)
+        if attempt is None or withheld is not None:
+            self._metrics.hedge_withheld(pool.name, withheld or "busy")
+            return None
+        attempt.role = "hedge"
+        return self._attempt(call, pool.endpoints[attempt.endpoint_id], attempt, race)
+
+    async def _attempt(
+        self, call: Call, endpoint: Endpoint, attempt: AttemptRecord, race: Race | None = None
+    ) -> GatewayError | None:
         """Tries one endpoint. Returns what the client is told if nobody else can do it, None if it is done."""
-        gaps = self._metrics.endpoint(call.pool.name, call.record.model, endpoint.id).gaps
+        pool, record = call.pool, call.record
+        record.attempts.append(attempt)
+        gaps = self._metrics.endpoint(pool.name, record.model, endpoint.id, attempt.role).gaps
         tokens = call.query.prompt_tokens
         lease = endpoint.own.lease(tokens, tokens - call.query.cached_tokens.get(endpoint.id, 0), attempt.chosen_s)
-        call.pool.prompts.sent(call.prompt, endpoint.id)
+        pool.prompts.sent(call.prompt, endpoint.id)
         relay = Relay(
-            call.record,
+            record,
             attempt,
             call.link,
-            call.pool.config.timeouts,
+            pool.config.timeouts,
             gaps,
             self._deadlines,
             self._stall_s,
             lease,
+            pool.usual.limits(record.stream, call.query.prompt_tokens) if pool.usual and pool.learns_limits else None,
         )
+        if race is not None:
+            race.enter(attempt, relay)
         try:
             with lease:
                 attempt.engine, attempt.load = endpoint.adapter.name, endpoint.load
@@ -164,29 +208,43 @@ class Proxy:
         finally:
             relay.close()
             attempt.ended_s = perf_counter()
-        if (sample := answered(attempt, call.record)) is not None:
+            if race is not None:
+                race.leave(relay)
+            if pool.usual is not None:
+                learn_waits(pool.usual, attempt, record, tokens)
+        if (sample := answered(attempt, record)) is not None:
             lease.answered(sample)
-            call.pool.prompts.answered(call.prompt, endpoint.id, sample)
+            pool.prompts.answered(call.prompt, endpoint.id, sample)
             endpoint.answered(attempt.timings)
-        call.pool.succeeded(endpoint)
+        pool.succeeded(endpoint)
         return None
 
     def _failed(self, call: Call, endpoint: Endpoint, relay: Relay, failure: AttemptFailure) -> GatewayError:
         """Tells the fleet whose fault it was, and returns what the client is told."""
-        retry_after = relay.head.get(b"retry-after") if relay.head else None
-        error, whose = explain(failure, endpoint.id, retry_after.decode("latin-1") if retry_after else None)
+        error, whose = explain(failure, endpoint.id)
         if call.committed and not call.opaque:
             error = broken_off(failure, endpoint.id)
             whose = "client" if error.error_type == "total_timeout" else "engine"
+        if whose == "busy":
+            self._busy(call, endpoint, relay, error)
         if call.follows:
             call.follows = False
         elif whose == "engine":
             call.pool.failed(endpoint, error.error_type or error.code)
+            if call.pool.hedges is not None:
+                call.pool.hedges.failed(perf_counter())
         elif whose == "credential":
             call.pool.refused_credential(endpoint)
         elif whose == "busy":
-            call.pool.busy(endpoint, failure)
+            call.pool.refused(endpoint, failure)
         return error
+
+    def _busy(self, call: Call, endpoint: Endpoint, relay: Relay, error: GatewayError) -> None:
+        told = relay.head.get(b"retry-after") if relay.head else None
+        asked_s = None if told is None else retry_after_s(told.decode("latin-1"), time.time())
+        error.retry_after_s = call.pool.busy(endpoint, asked_s, call.busy_s)
+        if asked_s is not None:
+            call.busy_s = asked_s if call.busy_s is None else min(call.busy_s, asked_s)
 
     async def _exchange(self, call: Call, endpoint: Endpoint, attempt: AttemptRecord, relay: Relay) -> None:
         request, adapter = call.request, endpoint.adapter
@@ -228,7 +286,7 @@ class Proxy:
         try:
             last = await relay.stream(capturing or decoder, adapter.stream_type, commit)
         finally:
-            if capturing is not None:
+            if capturing is not None and not attempt.lost:
                 record.content = (record.content or Content())._replace(answer=capturing.answer())
         if last is None:
             await self._read_no_stream(call.request, relay, adapter)
@@ -323,6 +381,26 @@ def _choose(pool: Pool, query: RouteQuery, began_s: float) -> AttemptRecord | No
         span_id=new_span_id(),
         decision=Decision(view, query._replace(blocks=query.blocks[:1]) if query.blocks else query),
     )
+
+
+def _late_after_s(call: Call) -> float | None:
+    """Counts a request of a pool that hedges; returns after how long without an output it is late, None for never."""
+    pool = call.pool
+    hedges, usual = pool.hedges, pool.usual
+    if hedges is None or usual is None or call.record.attempts or call.request.operation not in HEDGED:
+        return None
+    hedges.request(perf_counter())
+    return late_after_s(usual.first_outputs(call.record.stream, call.query.prompt_tokens), hedges.rules)
+
+
+def _withheld(pool: Pool, first: AttemptRecord, second: AttemptRecord | None) -> Withheld | None:
+    """Counts a second attempt; returns why there is to be none."""
+    assert pool.hedges is not None
+    view, known = pool.view(), pool.endpoints
+    idle = second is not None and is_idle(
+        known[second.endpoint_id].snapshot(), known[first.endpoint_id].snapshot(), view
+    )
+    return pool.hedges.take(view.now_s, idle=idle)
 
 
 def _no_choice(pool: Pool, request: GatewayRequest, needs: Capabilities) -> GatewayError:

@@ -14,6 +14,7 @@ from math import inf
 from time import perf_counter
 
 from adapters.types import AdapterError, Answer, AnswerReader, MalformedStream, PlainChunk, StreamDecoder
+from policies.usual_waits import SilenceLimits
 
 from .client_link import ClientLink
 from .config import TimeoutsConfig
@@ -34,12 +35,14 @@ class TimedOut(Exception):
 
     Attributes:
         timer: ``head``, ``first_token``, ``stall`` or ``total``.
+        learned: The limit is not the configured one, but what the pool's own answers taught.
     """
 
-    def __init__(self, timer: str, limit_s: float) -> None:
+    def __init__(self, timer: str, limit_s: float, *, learned: bool = False) -> None:
         super().__init__(timer)
         self.timer = timer
         self.limit_s = limit_s
+        self.learned = learned
 
 
 class Relay:
@@ -50,6 +53,7 @@ class Relay:
         failure: Why the attempt is over, if it is over before its end.
         ended: The engine's body is whole.
         last_s: When the last output came, or anything of a body that is no stream.
+        on_answer: Told once, before the first output, or a whole answer, goes any further; None if nobody asks.
     """
 
     __slots__ = (
@@ -60,6 +64,7 @@ class Relay:
         "_commit",
         "_deadlines",
         "_decoder",
+        "_doubted_s",
         "_exchange",
         "_expected",
         "_expected_type",
@@ -69,6 +74,7 @@ class Relay:
         "_held",
         "_held_bytes",
         "_lease",
+        "_limits",
         "_link",
         "_live",
         "_longest_gap_s",
@@ -91,6 +97,7 @@ class Relay:
         "failure",
         "head",
         "last_s",
+        "on_answer",
     )
 
     def __init__(
@@ -103,6 +110,7 @@ class Relay:
         deadlines: Deadlines,
         stall_s: float,
         lease: Lease | None,
+        limits: SilenceLimits | None = None,
     ) -> None:
         self.head: ResponseHead | None = None
         self.failure: Exception | None = None
@@ -140,7 +148,10 @@ class Relay:
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._shortest_s = timeouts.shortest_s
+        self._shortest_s = timeouts.shortest_s if limits is None else min(timeouts.shortest_s, *limits)
+        self._limits = limits
+        self._doubted_s = inf
+        self.on_answer: Callable[[], None] | None = None
         self.due_s = inf
 
     # --- for the request's coroutine
@@ -206,6 +217,7 @@ class Relay:
     def _go_live(self, commit: Callable[[], None]) -> None:
         """Sends the client's head and what was held back; every later read goes out at once."""
         self._commit = None
+        self._answers()
         commit()
         self._live = True
         self._take_flow()
@@ -233,7 +245,9 @@ class Relay:
         assert reader is not None
         while not self.ended:
             await self._wait()
-        return reader.close()
+        answer = reader.close()
+        self._answers()
+        return answer
 
     async def body(self) -> bytes:
         """Waits for the body of an error answer; returns its first 64 KiB."""
@@ -257,7 +271,7 @@ class Relay:
     def close(self) -> None:
         """Ends the attempt, whatever its state, and tells the record what was counted. Idempotent."""
         self._deadlines.discard(self)
-        self._plain = self._commit = None
+        self._plain = self._commit = self.on_answer = None
         if self._link.flow is self:
             self._link.flow = None
         if self._paused_s:
@@ -392,6 +406,11 @@ class Relay:
         self._outputs = outputs
         self.last_s = now_s
 
+    def _answers(self) -> None:
+        if self.on_answer is not None:
+            on_answer, self.on_answer = self.on_answer, None
+            on_answer()
+
     def _first_output(self, now_s: float) -> None:
         self._attempt.first_output_s = now_s
         if self._lease is not None:
@@ -438,6 +457,7 @@ class Relay:
             self.last_s = now_s
             if self._outputs == 0:
                 self._first_output(now_s)
+                self._answers()
             self._outputs = reader.outputs
 
     def _replay(self) -> None:
@@ -480,9 +500,32 @@ class Relay:
         due_s, timer, limit_s = self._next_timer()
         if due_s <= now_s:
             self._fail(TimedOut(timer, limit_s))
+        elif self._limits is not None and self._lease is not None and self._is_stuck(self._limits, self._lease, now_s):
+            timer = "stall" if self._outputs else "first_token"
+            self._fail(TimedOut(timer, now_s - self._silent_since_s, learned=True))
         else:
             # Another timer may begin meanwhile, but none that is shorter than this
             self.due_s = min(due_s, now_s + self._shortest_s)
+
+    @property
+    def _silent_since_s(self) -> float:
+        return self.last_s if self._outputs else self._attempt.sent_s or 0.0
+
+    def _is_stuck(self, limits: SilenceLimits, lease: Lease, now_s: float) -> bool:
+        """Whether it has been silent for longer than was ever heard of, and not for a reason that others share.
+
+        That a later attempt at the same endpoint has had its output rules out a model that is loaded, a queue and a
+        pause of the engine's. It may just have happened, as all of them begin at once after a pause: so this one gets
+        the same time again.
+        """
+        if not self._stream or self._paused_s:
+            return False
+        since_s, limit_s = self._silent_since_s, limits.stall_s if self._outputs else limits.first_token_s
+        if now_s < since_s + limit_s or not lease.overtaken_since(since_s):
+            return False
+        if not since_s < self._doubted_s <= now_s:  # not yet during this silence
+            self._doubted_s = now_s
+        return now_s >= self._doubted_s + limit_s
 
     def _next_timer(self) -> tuple[float, str, float]:
         """Returns when which of the timers that count now runs out, and its limit in seconds."""

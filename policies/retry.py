@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .window import WINDOW_S, Window
+
 Blame = Literal["client", "busy", "credential", "engine"]
 
-WINDOW_S = 10
 ALWAYS_PER_SECOND = 3
 _FIRST_WAIT_S = 0.05
 _LONGEST_WAIT_S = 1.0
@@ -41,12 +42,12 @@ class RetryBudget:
     """
 
     ratio: float
-    _requests: _Window
-    _retries: _Window
+    _requests: Window
+    _retries: Window
 
     @classmethod
     def of(cls, ratio: float) -> RetryBudget:
-        return cls(ratio, _Window(), _Window())
+        return cls(ratio, Window(), Window())
 
     def request(self, now_s: float) -> None:
         """Counts a request's first attempt."""
@@ -59,28 +60,3 @@ class RetryBudget:
             return False
         self._retries.add(now_s)
         return True
-
-
-class _Window:
-    """A count over the last ten seconds, in buckets of one second."""
-
-    __slots__ = ("_counts", "_second")
-
-    def __init__(self) -> None:
-        self._counts = [0] * WINDOW_S
-        self._second = 0
-
-    def add(self, now_s: float) -> None:
-        second = int(now_s)
-        if second != self._second:
-            self._forget(second)
-        self._counts[second % WINDOW_S] += 1
-
-    def total(self, now_s: float) -> int:
-        self._forget(int(now_s))
-        return sum(self._counts)
-
-    def _forget(self, second: int) -> None:
-        for past in range(self._second + 1, min(second, self._second + WINDOW_S) + 1):
-            self._counts[past % WINDOW_S] = 0
-        self._second = max(second, self._second)

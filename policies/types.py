@@ -41,6 +41,7 @@ class EndpointSnapshot(NamedTuple):
         learnt: What the pool's policy has learnt of it, in that policy's own type.
         slots: Requests that its engine said it works on at once.
         load_penalty_s: What a request there waits for the model to be loaded; 0 if it is, or may be.
+        busy_until_s: Until when its engine asked for patience (Retry-After), monotonic; None if it did not.
     """
 
     endpoint_id: str
@@ -63,6 +64,7 @@ class EndpointSnapshot(NamedTuple):
     learnt: Any = None
     slots: int | None = None
     load_penalty_s: float = 0.0
+    busy_until_s: float | None = None
 
 
 class PoolView(NamedTuple):
@@ -178,12 +180,16 @@ class Learner(Protocol):
 def eligible(view: PoolView, query: RouteQuery) -> list[EndpointSnapshot]:
     """The endpoints that can do what the request needs and that it has not tried.
 
-    They are healthy, or half open and without a request of ours: the next one there is their trial.
+    They are healthy, or half open and without a request of ours: the next one there is their trial. Those whose engines
+    asked for patience are among them only if there is no other.
     """
-    tried, needed = query.tried, query.needed
+    tried, needed, now_s = query.tried, query.needed, view.now_s
     able = [e for e in view.endpoints if needed <= e.capabilities] if needed else view.endpoints
-    return [
+    found = [
         e
         for e in able
         if (e.health == "healthy" or (e.health == "half_open" and not e.in_flight)) and e.endpoint_id not in tried
     ]
+    if all([e.busy_until_s is None for e in found]):
+        return found
+    return [e for e in found if e.busy_until_s is None or e.busy_until_s <= now_s] or found

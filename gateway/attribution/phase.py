@@ -9,6 +9,7 @@ PhaseName = Literal[
     "queue",
     "route",
     "retries",
+    "hedge_wait",
     "connect",
     "engine_wait",
     "engine_queue",
@@ -31,6 +32,7 @@ class Phase(NamedTuple):
     | queue | Weir's own queue |
     | route | the choice of an endpoint |
     | retries | attempts that failed before the last one began, and the waits between them |
+    | hedge_wait | the attempt beside which the one that answered was begun, until then |
     | connect | a new connection to the engine |
     | engine_wait | until the engine's first output, where nothing tells its queue from its prefill |
     | engine_queue | in the engine's queue |

@@ -20,30 +20,41 @@ def phases(record: FlightRecord) -> tuple[Phase, ...]:
     They sum to ``wall_s``: what no mark tells is ``gateway``.
     """
     end_s = record.received_s + wall_s(record)
-    told = [part for part in chain(_before(record, end_s), _last_attempt(record, end_s)) if part.duration_s > 0]
+    told = [part for part in chain(_before(record, end_s), _final_attempt(record, end_s)) if part.duration_s > 0]
     rest_s = wall_s(record) - sum(part.duration_s for part in told)
     return (*told, Phase("gateway", rest_s)) if rest_s > 0 else tuple(told)
 
 
 def _before(record: FlightRecord, end_s: float) -> list[Phase]:
-    """Until the last attempt began."""
+    """Until the final attempt began."""
     read_s = end_s if record.body_read_s is None else record.body_read_s
     parts = [Phase("read", read_s - record.received_s)]
     if record.queued_s is None:
         return parts
     admitted_s = end_s if record.admitted_s is None else record.admitted_s
     parts.append(Phase("queue", admitted_s - record.queued_s))
-    if record.attempts:
+    if (final := record.final) is not None:
         first_s = record.attempts[0].chosen_s
+        beside_s = final.chosen_s if (beside := hedged_by(record)) is None else beside.chosen_s
         parts.append(Phase("route", first_s - admitted_s))
-        parts.append(Phase("retries", record.attempts[-1].chosen_s - first_s))
+        parts.append(Phase("retries", beside_s - first_s))
+        parts.append(Phase("hedge_wait", final.chosen_s - beside_s))
     return parts
 
 
-def _last_attempt(record: FlightRecord, end_s: float) -> list[Phase]:
-    if not record.attempts:
+def hedged_by(record: FlightRecord) -> AttemptRecord | None:
+    """Returns the attempt beside which the final one began; None if it began alone."""
+    final = record.final
+    if final is None or final.role != "hedge":
+        return None
+    at = next(at for at, attempt in enumerate(record.attempts) if attempt is final)
+    return record.attempts[at - 1] if at else None
+
+
+def _final_attempt(record: FlightRecord, end_s: float) -> list[Phase]:
+    attempt = record.final
+    if attempt is None:
         return []
-    attempt = record.attempts[-1]
     ended_s = end_s if attempt.ended_s is None else attempt.ended_s
     if attempt.sent_s is None:
         return [Phase("connect", ended_s - attempt.chosen_s)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..flight import FlightRecord
+from ..flight import AttemptRecord, FlightRecord
 from .phase import Phase, PhaseName
-from .phases import wall_s
+from .phases import hedged_by, wall_s
 
 MOST_CLAUSES = 3
 # A part is worth a word from this share of the time on, or the largest one if none is.
@@ -53,7 +53,7 @@ def _clause(record: FlightRecord, part: Phase) -> str:
 
 
 def _engine_queue(record: FlightRecord, took: str) -> str:
-    attempt = record.attempts[-1]
+    attempt = _final(record)
     load, ours = attempt.load.load, attempt.in_flight - 1
     clause = f"waited {took} in {attempt.endpoint_id}'s queue"
     if load.waiting:
@@ -66,7 +66,7 @@ def _engine_queue(record: FlightRecord, took: str) -> str:
 
 
 def _engine_wait(record: FlightRecord, took: str) -> str:
-    ours = record.attempts[-1].in_flight - 1
+    ours = _final(record).in_flight - 1
     beside = _beside(ours) if ours > 0 else ""
     return f"waited {took} for {_at(record)}, which does not say for what{beside}"
 
@@ -84,8 +84,9 @@ def _decode(record: FlightRecord, took: str) -> str:
     usage = record.usage
     tokens = usage.completion_tokens if usage is not None else record.chunks
     clause = f"decode took {took}"
-    if tokens > 1 and (first_s := record.attempts[-1].first_output_s) is not None and record.done_s is not None:
-        token_s = max((record.attempts[-1].ended_s or record.done_s) - first_s, 0.0) / (tokens - 1)
+    final = _final(record)
+    if tokens > 1 and (first_s := final.first_output_s) is not None and record.done_s is not None:
+        token_s = max((final.ended_s or record.done_s) - first_s, 0.0) / (tokens - 1)
         clause += f" for {tokens} tokens, {written(token_s)} each"
         if record.longest_gap_s >= max(_PAUSE_S, _PAUSE_TIMES * token_s):
             clause += f", with a pause of {written(record.longest_gap_s)}"
@@ -95,9 +96,21 @@ def _decode(record: FlightRecord, took: str) -> str:
 
 
 def _retries(record: FlightRecord, took: str) -> str:
-    failed = record.attempts[:-1]
+    final, beside = record.final, hedged_by(record)
+    failed = [attempt for attempt in record.attempts if not (attempt.lost or attempt is final or attempt is beside)]
     causes = ", ".join(f"{attempt.endpoint_id}: {attempt.error_type or attempt.outcome}" for attempt in failed)
     return f"lost {took} to {len(failed)} failed attempt{'s' if len(failed) > 1 else ''} ({causes})"
+
+
+def _hedge_wait(record: FlightRecord, took: str) -> str:
+    beside = hedged_by(record)
+    where = "" if beside is None else f" for {beside.endpoint_id}"
+    return f"waited {took}{where} until {_at(record)} was asked beside it (hedging)"
+
+
+def _final(record: FlightRecord) -> AttemptRecord:
+    """Only what has an attempt has a part that asks for it."""
+    return record.final or record.attempts[-1]
 
 
 def _at(record: FlightRecord) -> str:
@@ -109,6 +122,7 @@ _CLAUSES: Mapping[PhaseName, Callable[[FlightRecord, str], str]] = {
     "queue": lambda _, took: f"waited {took} in Weir's queue",
     "route": lambda _, took: f"choosing an endpoint took {took}",
     "retries": _retries,
+    "hedge_wait": _hedge_wait,
     "connect": lambda record, took: f"connecting to {_at(record)} took {took}",
     "engine_wait": _engine_wait,
     "engine_queue": _engine_queue,

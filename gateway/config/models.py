@@ -252,6 +252,11 @@ class TimeoutsConfig(_Block):
     total_s: Duration = Field(
         default=1800.0, validation_alias="total", description="A whole request, arrival to last byte."
     )
+    learn: bool = Field(
+        default=True,
+        description="Whether first_token and stall are shortened to what is unheard of in this pool, for a request "
+        "that later ones have overtaken at its endpoint.",
+    )
 
     @cached_property
     def shortest_s(self) -> float:
@@ -349,6 +354,20 @@ class CanaryConfig(_Block):
     share: Annotated[float, Field(ge=0, le=1)] = Field(description="Their share of the sessions.", examples=[0.05])
 
 
+class HedgeConfig(_Block):
+    """A second attempt beside a first one that is late with its first output; the first to give one goes on."""
+
+    share: Annotated[float, Field(ge=0, le=0.5)] = Field(
+        default=0.0, description="Most second attempts, as a share of the pool's requests; 0 for none.", examples=[0.05]
+    )
+    quantile: Annotated[float, Field(ge=0.5, le=0.999)] = Field(
+        default=0.95, description="Late is what takes longer than this share of the requests with such prompts."
+    )
+    at_least_s: Duration = Field(
+        default=0.05, validation_alias="at_least", description="Nothing is late that has not taken so long."
+    )
+
+
 class RoutingConfig(_Block):
     """Which endpoint a request goes to."""
 
@@ -431,6 +450,7 @@ class PoolConfig(_Block):
     timeouts: TimeoutsConfig = TimeoutsConfig()
     health: HealthConfig = HealthConfig()
     retries: RetriesConfig = RetriesConfig()
+    hedge: HedgeConfig = HedgeConfig()
     routing: RoutingConfig = RoutingConfig()
     embeddings_batch: EmbeddingsBatchConfig = EmbeddingsBatchConfig()
     capture: CaptureConfig = CaptureConfig()

@@ -65,9 +65,9 @@ def heatmap(records: Iterable[FlightRecord], from_unix_s: float, to_unix_s: floa
     waiting: dict[LayerName, dict[str, list[float]]] = {"engine queue": {}, "gateway queue": {}}
     delays: dict[str, list[float]] = {}
     for record in records:
-        if not record.attempts:
+        attempt = record.final
+        if attempt is None:
             continue
-        attempt = record.attempts[-1]
         offset_s = record.received_unix_s - from_unix_s - record.received_s  # of a monotonic mark on the grid
         took_s = {phase.name: phase.duration_s for phase in phases(record)}
         for rows in (*waiting.values(), delays):

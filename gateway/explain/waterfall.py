@@ -21,6 +21,7 @@ _COLOURS = {
     "queue": "yellow",
     "route": "cyan",
     "retries": "red",
+    "hedge_wait": "yellow",
     "connect": "magenta",
     "engine_wait": "yellow",
     "engine_queue": "yellow",
@@ -94,8 +95,14 @@ def _attempts(told: Explanation) -> Table:
         began, ended = (
             "-" if attempt[at] is None else f"+{written(attempt[at])}" for at in ("chosen_at_s", "ended_at_s")
         )
-        outcome = attempt["error_type"] or attempt["outcome"] or "-"
-        table.add_row(str(number), _shown(attempt["endpoint"]), outcome, began, ended)
+        outcome = "lost" if attempt["lost"] else attempt["error_type"] or attempt["outcome"] or "-"
+        table.add_row(
+            f"{number} hedge" if attempt["role"] == "hedge" else str(number),
+            _shown(attempt["endpoint"]),
+            outcome,
+            began,
+            ended,
+        )
     return table
 
 

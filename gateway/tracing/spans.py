@@ -7,7 +7,7 @@ from typing import NamedTuple, ParamSpec
 
 from opentelemetry.trace import SpanKind
 
-from gateway.flight import AttemptRecord, FlightRecord
+from gateway.flight import AttemptRecord, FlightRecord, Role
 
 from . import genai_names as genai
 from .trace_span import Shared, TraceEvent, TraceSpan
@@ -19,7 +19,6 @@ Made = dict[str, str | bool | int | float]
 QUEUE_SHOWN_S = 0.001
 REASON_CHARS = 120
 HEADER_CHARS = 256
-ROLE = "primary"
 KNOWN_KINDS = 1000
 
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"))
@@ -102,9 +101,10 @@ class SpanMaker:
         peer: Peer,
     ) -> None:
         first_s, sent_s, span_id = attempt.first_output_s, attempt.sent_s, attempt.span_id
-        answered = number == len(record.attempts) and record.chunks > 0  # after an output there is no other attempt
+        last = attempt is record.final
+        answered = last and record.chunks > 0  # after an output there is no other attempt
         if first_s is not None and sent_s is not None:
-            phase = self._shared(attempt.endpoint_id, _phase_shared, peer)
+            phase = self._shared((attempt.endpoint_id, attempt.role), _phase_shared, peer, attempt.role)
             made.append(trace.phase("weir.first_token", span_id, sent_s, first_s, phase))
             if answered and record.last_output_s is not None:
                 stalls = tuple(
@@ -114,7 +114,7 @@ class SpanMaker:
                     ]
                 )
                 made.append(trace.phase("weir.stream", span_id, first_s, record.last_output_s, phase, stalls))
-        key = (peer, record.operation, record.model, record.stream, number, attempt.status)
+        key = (peer, record.operation, record.model, record.stream, number, attempt.status, attempt.role)
         made.append(
             TraceSpan(
                 record.trace_id,
@@ -125,7 +125,7 @@ class SpanMaker:
                 SpanKind.CLIENT,
                 *trace.times_ns(attempt.chosen_s, attempt.ended_s or attempt.chosen_s),
                 self._shared(key, _attempt_shared, *key),
-                _attempt_own(record, attempt, last=number == len(record.attempts), answered=answered),
+                _attempt_own(record, attempt, last=last, answered=answered),
                 attempt.outcome not in ("ok", "cancelled"),
                 (),
                 () if attempt.joined is None else (attempt.joined,),
@@ -182,11 +182,13 @@ class _Trace:
         )
 
 
-def _phase_shared(peer: Peer) -> Made:
-    return {"weir.endpoint": peer.endpoint, "weir.role": ROLE}
+def _phase_shared(peer: Peer, role: Role) -> Made:
+    return {"weir.endpoint": peer.endpoint, "weir.role": role}
 
 
-def _attempt_shared(peer: Peer, operation: str, model: str, stream: bool, number: int, status: int | None) -> Made:
+def _attempt_shared(
+    peer: Peer, operation: str, model: str, stream: bool, number: int, status: int | None, role: Role
+) -> Made:
     made: Made = {
         genai.OPERATION_NAME: operation,
         genai.PROVIDER_NAME: genai.provider(peer.engine),
@@ -194,7 +196,7 @@ def _attempt_shared(peer: Peer, operation: str, model: str, stream: bool, number
         "server.address": peer.address,
         "server.port": peer.port,
         "weir.endpoint": peer.endpoint,
-        "weir.role": ROLE,
+        "weir.role": role,
         "weir.attempt": number,
         "weir.route.policy": peer.policy,
     }
@@ -202,7 +204,7 @@ def _attempt_shared(peer: Peer, operation: str, model: str, stream: bool, number
         made["peer.service"] = peer.endpoint
     if stream:
         made[genai.REQUEST_STREAM] = True
-    if number > 1:
+    if number > 1 and role == "primary":
         made["http.request.resend_count"] = number - 1
     if status is not None:
         made["http.response.status_code"] = status
@@ -211,6 +213,8 @@ def _attempt_shared(peer: Peer, operation: str, model: str, stream: bool, number
 
 def _attempt_own(record: FlightRecord, attempt: AttemptRecord, *, last: bool, answered: bool) -> Made:
     made: Made = {"weir.route.reason": attempt.reason[:REASON_CHARS]}
+    if attempt.lost:
+        made["weir.lost"] = True
     first_s = attempt.first_output_s
     if record.stream and first_s is not None and attempt.sent_s is not None:
         made[genai.TIME_TO_FIRST_CHUNK] = first_s - attempt.sent_s

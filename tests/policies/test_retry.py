@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from policies.retry import ALWAYS_PER_SECOND, WINDOW_S, Blame, RetryBudget, blame, wait_s
+from policies.retry import ALWAYS_PER_SECOND, Blame, RetryBudget, blame, wait_s
+from policies.window import WINDOW_S
 
 ALWAYS = ALWAYS_PER_SECOND * WINDOW_S
 

@@ -233,3 +233,36 @@ def test_the_parts_of_any_record_are_its_time_and_nothing_else(record: FlightRec
     assert all(part.duration_s > 0 for part in parts)
     assert sum(part.duration_s for part in parts) == pytest.approx(wall_s(record), abs=1e-6)
     assert len({part.name for part in parts}) == len(parts)
+
+
+# --- two attempts beside each other
+
+
+def overlapping(*, first: str, second: str) -> FlightRecord:
+    """A second attempt that began 0.3 s after the first; which of them answered."""
+    lost = {"outcome": "cancelled", "lost": True, "first_output_s": None, "ended_s": 0.5}
+    began = {"endpoint_id": "m-1", "role": "hedge", "chosen_s": 0.31, "connected_s": 0.31, "sent_s": 0.32}
+    one = attempt(**(lost if first == "lost" else {}))
+    two = attempt(**began, **({"lost": lost, "ok": {}}[second]))
+    return flight(one, two)
+
+
+def test_the_wait_before_a_second_attempt_that_answered_is_told_apart() -> None:
+    record = overlapping(first="lost", second="ok")
+    found = told(record)
+    assert found["hedge_wait"] == (0.3, "measured")
+    assert "retries" not in found
+    assert sum(phase.duration_s for phase in phases(record)) == pytest.approx(wall_s(record))
+
+
+def test_a_second_attempt_that_lost_took_no_time() -> None:
+    assert told(overlapping(first="ok", second="lost")) == told(flight())
+
+
+def test_failed_attempts_before_the_two_are_retries() -> None:
+    failed = attempt(endpoint_id="m-2", sent_s=0.02, first_output_s=None, ended_s=0.1, outcome="upstream_error")
+    lost = attempt(chosen_s=0.12, sent_s=0.13, first_output_s=None, ended_s=0.5, outcome="cancelled", lost=True)
+    answered = attempt(endpoint_id="m-1", role="hedge", chosen_s=0.32, connected_s=0.32, sent_s=0.33)
+    found = told(flight(failed, lost, answered))
+    assert found["retries"] == (0.11, "measured")
+    assert found["hedge_wait"] == (0.2, "measured")

@@ -53,6 +53,13 @@ def test_failed_attempts_are_told_with_their_causes() -> None:
             "failed at m-0 with first_token_timeout after 1.5 s: waited 1.5 s for m-0, which does not say for what, "
             "with one more of Weir's requests there",
         ),
+        (
+            flight(
+                attempt(outcome="cancelled", lost=True, first_output_s=None),
+                attempt(endpoint_id="m-1", role="hedge", chosen_s=0.41, connected_s=0.41, sent_s=0.42),
+            ),
+            "waited 400 ms for m-0 until m-1 was asked beside it (hedging)",
+        ),
         (flight(outcome="cancelled"), "the client left after 1.5 s: decode took 1.0 s for 21 tokens, 50 ms each"),
         (flight(outcome="shed", done_s=0.002, body_read_s=0.002), "refused after 2.0 ms, as no endpoint could take it"),
         (flight(outcome="client_error", status=404), "refused after 1.5 s with status 404, the request's own fault"),

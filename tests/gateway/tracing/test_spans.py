@@ -170,3 +170,35 @@ def test_stalls_are_told_with_their_chunk() -> None:
     (event,) = made(flown)["weir.stream"].events
     assert event.at_ns == pytest.approx(ns(11.9), abs=1000)
     assert event.attributes == {"gap_us": 1_000_000, "chunk": 2}
+
+
+def test_two_attempts_beside_each_other_are_siblings_and_told_apart() -> None:
+    flown = record(
+        attempt(outcome="cancelled", lost=True, span_id="b" * 16, ended_s=11.2),
+        attempt(role="hedge", chosen_s=10.8, sent_s=10.9, first_output_s=11.2),
+        stream=True, first_output_s=11.2, last_output_s=11.9, chunks=5, usage=Usage(7, 5),
+    )  # fmt: skip
+    first, second = [span for span in maker().spans(flown, PEERS) if span.kind is SpanKind.CLIENT]
+    assert first.parent_id == second.parent_id == SPAN
+    assert not first.failed
+    lost, won = attributes(first), attributes(second)
+    assert (lost["weir.role"], lost["weir.attempt"], lost["weir.lost"]) == ("primary", 1, True)
+    assert (won["weir.role"], won["weir.attempt"]) == ("hedge", 2)
+    assert "weir.lost" not in won
+    assert "http.request.resend_count" not in won
+    assert "gen_ai.usage.output_tokens" not in lost
+    assert won["gen_ai.usage.output_tokens"] == 5
+    stream = made(flown)["weir.stream"]
+    assert (stream.parent_id, attributes(stream)["weir.role"]) == (second.span_id, "hedge")
+
+
+def test_the_answer_is_the_first_attempts_when_the_second_lost() -> None:
+    flown = record(
+        attempt(first_output_s=11.2),
+        attempt(role="hedge", chosen_s=10.8, sent_s=10.9, outcome="cancelled", lost=True, span_id="b" * 16),
+        stream=True, first_output_s=11.2, last_output_s=11.9, chunks=5, usage=Usage(7, 5),
+    )  # fmt: skip
+    first, second = [span for span in maker().spans(flown, PEERS) if span.kind is SpanKind.CLIENT]
+    assert attributes(first)["gen_ai.usage.output_tokens"] == 5
+    assert "gen_ai.usage.output_tokens" not in attributes(second)
+    assert made(flown)["weir.stream"].parent_id == first.span_id

@@ -1,0 +1,113 @@
+"""When a request is late, where a second attempt may go, and how many a pool may begin."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.hedging import MOST_CREDIT, SAMPLES_NEEDED, HedgeBudget, HedgeRules, is_idle, late_after_s
+from policies.quantile import LogHistogram
+from policies.types import EndpointSnapshot, PoolView
+
+RULES = HedgeRules(share=0.05, quantile=0.95, least_s=0.01)
+
+
+def learnt(*samples_s: float) -> LogHistogram:
+    made = LogHistogram()
+    for sample_s in samples_s:
+        made.add(sample_s)
+    return made
+
+
+def endpoint(in_flight: int = 0, pending: int = 0, **more: float) -> EndpointSnapshot:
+    return EndpointSnapshot("e", "healthy", in_flight, pending=pending, **more)  # type: ignore[arg-type]
+
+
+def test_nothing_is_late_before_anything_is_known() -> None:
+    assert late_after_s(None, RULES) is None
+    assert late_after_s(learnt(*[0.1] * (SAMPLES_NEEDED - 1)), RULES) is None
+    assert late_after_s(learnt(*[0.1] * SAMPLES_NEEDED), RULES) is not None
+
+
+@pytest.mark.parametrize("share", [0.03, 0.05, 0.07])
+def test_a_slow_tail_is_late_whether_it_is_more_or_less_than_the_quantile_leaves(share: float) -> None:
+    chance = random.Random(7)
+    waits = learnt(*[chance.uniform(0.05, 0.1) + (chance.random() < share) for _ in range(2000)])
+    after_s = late_after_s(waits, RULES)
+    assert after_s is not None
+    assert 0.09 < after_s < 0.3
+
+
+def test_nothing_is_late_before_the_least_wait() -> None:
+    rules = RULES._replace(least_s=2.0)
+    assert late_after_s(learnt(*[0.1] * SAMPLES_NEEDED), rules) == 2.0
+
+
+def idle(second: EndpointSnapshot, *others: EndpointSnapshot) -> bool:
+    first = endpoint(in_flight=2, pending=1)
+    return is_idle(second, first, PoolView(10.0, 0, (first, second, *others)))
+
+
+def test_a_second_attempt_goes_only_where_there_is_no_more_to_do() -> None:
+    assert idle(endpoint(in_flight=2, pending=1))
+    assert idle(endpoint(busy_until_s=9.0))
+    assert not idle(endpoint(in_flight=3))
+    assert not idle(endpoint(in_flight=2, pending=2))
+    assert not idle(endpoint(waiting=1))
+    assert not idle(endpoint(busy_until_s=11.0))
+
+
+def test_no_more_to_do_than_on_average_is_good_enough() -> None:
+    busier = endpoint(in_flight=4)
+    assert idle(endpoint(in_flight=3), busier)
+    assert not idle(endpoint(in_flight=3), busier._replace(health="ejected"))
+
+
+def test_each_request_earns_a_share_of_a_second_attempt() -> None:
+    budget = HedgeBudget(RULES)
+    for _ in range(20):
+        assert budget.take(100.0, idle=True) == "budget" if _ == 0 else True
+        budget.request(100.0)
+    assert budget.take(100.0, idle=False) == "busy"
+    assert budget.take(100.0, idle=True) is None
+    assert budget.take(100.0, idle=True) == "budget"
+
+
+@settings(deadline=None)
+@given(late=st.lists(st.booleans(), max_size=2000), share=st.floats(0.01, 0.5))
+def test_never_more_than_the_share_and_what_was_saved(late: list[bool], share: float) -> None:
+    budget = HedgeBudget(RULES._replace(share=share))
+    started = [0]
+    for number, is_late in enumerate(late):
+        budget.request(number / 10)
+        begun = is_late and budget.take(number / 10, idle=True) is None
+        started.append(started[-1] + begun)
+        assert started[-1] <= share * (number + 1) + 1e-6
+        since = max(number - 200, 0)
+        assert started[-1] - started[since] <= share * (number + 1 - since) + MOST_CREDIT + 1e-6
+
+
+def test_a_pool_in_which_most_are_late_is_saturated() -> None:
+    budget = HedgeBudget(RULES._replace(share=0.5))
+    told = list[str | None]()
+    for number in range(100):
+        budget.request(100.0)
+        if number >= 50:
+            told.append(budget.take(100.0, idle=True))
+    assert told[0] is None
+    assert told[-1] == "saturated"
+    assert budget.take(200.0, idle=True) is None  # it is over once they have been forgotten
+
+
+def test_a_pool_in_which_half_the_attempts_fail_begins_none() -> None:
+    budget = HedgeBudget(RULES._replace(share=0.5))
+    for _ in range(40):
+        budget.request(100.0)
+    for _ in range(19):
+        budget.failed(100.0)
+    assert budget.take(100.0, idle=True) is None
+    budget.failed(100.0)
+    assert budget.take(100.0, idle=True) == "failing"
