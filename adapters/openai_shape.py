@@ -11,7 +11,7 @@ from typing import Any
 from .json_values import Json, as_object
 from .types import EngineFailed, Usage
 
-_OUTPUT_KEYS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "audio")
+OUTPUT_KEYS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "audio")
 # Other engines' names for OpenAI's reasons. What is in neither list is passed on as it is.
 _FINISH = {"eos_token": "stop", "stop_sequence": "stop", "eos": "stop", "repetition": "length", "max_tokens": "length"}
 # Not of the engine's own accord: no answer.
@@ -24,7 +24,7 @@ def has_output(choice: Json) -> bool:
     if choice.get("text"):
         return True
     delta = as_object(choice.get("delta"))
-    return delta is not None and any(delta.get(key) for key in _OUTPUT_KEYS)
+    return delta is not None and any(delta.get(key) for key in OUTPUT_KEYS)
 
 
 def both_reasoning_names(message: Json) -> bool:

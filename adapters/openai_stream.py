@@ -29,6 +29,7 @@ from .openai_shape import (
     public_usage,
     read_usage,
 )
+from .said import Said
 from .think_tags import ThinkTags, split_delta
 from .types import AdapterError, EngineTimings, MalformedStream, PlainChunk, TruncatedStream, Usage
 
@@ -70,6 +71,9 @@ class OpenAiStream:
         prompt_tokens: An estimate, for engines that report no usage.
         sends_done: Whether this engine ends every whole stream with ``[DONE]``, so that one without it is cut.
         repair: What puts the engine's chunks right, if they are not.
+
+    Attributes:
+        said: Keeps what goes to the client, if somebody is to go on with it one day.
     """
 
     __slots__ = (
@@ -97,6 +101,7 @@ class OpenAiStream:
         "model",
         "outputs",
         "plain",
+        "said",
         "timings",
         "usage",
     )
@@ -119,6 +124,7 @@ class OpenAiStream:
         self.timings: EngineTimings | None = None
         self.finished = False
         self.error: AdapterError | None = None
+        self.said: Said | None = None
         self._wants_usage = wants_usage
         self._running_usage = running_usage
         self._choices_per_prompt = choices_per_prompt
@@ -144,6 +150,11 @@ class OpenAiStream:
         """Gives every normalised chunk to ``on_chunk``; ``feed`` then returns nothing."""
         self._on_chunk = on_chunk
 
+    def begin_in_answer(self) -> None:
+        """The stream begins in the middle of an answer's text: no thinking can begin it."""
+        tags = self._thinking[0] = ThinkTags()
+        tags.done = True
+
     def feed(self, data: bytes) -> bytes:
         template = self._template
         if template is None:
@@ -151,6 +162,7 @@ class OpenAiStream:
         # As many plain chunks as there are, then whatever follows
         prefix, text_at, suffix, suffix_bytes = template
         ours = self._ours
+        quoted = self.said.quoted if self.said is not None else None
         texts: list[bytes] = []
         at = 0
         while data.startswith(prefix, at):
@@ -159,6 +171,8 @@ class OpenAiStream:
                 break
             if ours is not None:
                 texts.append(data[at + text_at : quote])
+            if quoted is not None:
+                quoted += data[at + text_at : quote + 1]
             at = quote + suffix_bytes
             self.outputs += 1
         if at == 0:
@@ -188,6 +202,7 @@ class OpenAiStream:
 
     def close(self) -> bytes:
         out = b""
+        self.said = None  # what comes now goes to the client only if the answer is whole
         if not self._done and self.error is None:
             out = self._last_event()
             if not self._done and self.error is None and not self._sends_done:
@@ -275,6 +290,8 @@ class OpenAiStream:
         if self._on_chunk is not None:
             self._on_chunk(fields)
             return b""
+        if self.said is not None:
+            self.said.take(fields)
         out = None
         if changed is None and not repaired:
             out = self._renamed(payload, fields["model"]) if renamed else payload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from adapters.joined_stream import NotJoined
 from adapters.types import AdapterError, EngineFailed, MalformedStream, Unsupported
 from policies.retry import Blame, blame
 
@@ -62,6 +63,8 @@ def explain(failure: AttemptFailure, endpoint: str) -> tuple[GatewayError, Blame
         if failure.kind == "connect_timeout":
             return UpstreamTimeout(words, endpoint=endpoint, error_type=kind), "engine"
         return UpstreamFailed(words, endpoint=endpoint, error_type=kind), "engine"
+    if isinstance(failure, NotJoined):
+        return UpstreamFailed(f"{endpoint}: {failure}", endpoint=endpoint, error_type="not_joined"), "client"
     kind = "malformed_stream" if isinstance(failure, MalformedStream) else "truncated_stream"
     return UpstreamFailed(f"{endpoint}: {failure}", endpoint=endpoint, error_type=kind), "engine"
 

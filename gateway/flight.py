@@ -48,6 +48,8 @@ class AttemptRecord:
         span_id: 16 hexadecimal digits; what the engine is told as the parent of its spans.
         joined: Trace and span id of the attempt whose request to the engine carried this one too; None if its own did.
         stalls: The first silences longer than ``telemetry.stall``.
+        chunks: Chunks with output that it gave to the client of a stream.
+        resumes: It goes on with the stream that the attempt before it, or before others like it, broke off.
         timings: Where the engine says that its time went; None if it does not say.
         engine: The dialect that was spoken.
         in_flight: Requests of ours open at the endpoint, this one included.
@@ -86,6 +88,13 @@ class AttemptRecord:
     decision: Decision | None = None
     role: Role = "primary"
     lost: bool = False
+    chunks: int = 0
+    resumes: bool = False
+
+    @property
+    def gave(self) -> bool:
+        """Whether the client has a part of its stream from this attempt, be it only the end."""
+        return self.chunks > 0 or (self.resumes and self.outcome == "ok")
 
 
 @dataclass(slots=True)
@@ -169,6 +178,11 @@ class FlightRecord:
         if not self.stream or self.first_output_s is None or self.body_read_s is None:
             return None
         return self.first_output_s - self.body_read_s
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an attempt went on with a stream that another had broken off."""
+        return any(attempt.resumes and attempt.gave for attempt in self.attempts)
 
     @property
     def begun_s(self) -> float:

@@ -138,6 +138,10 @@ class Metrics:
             "weir_hedges_withheld_total", "Requests late with their first output that got no second attempt.",
             "pool", "reason",
         )  # fmt: skip
+        self.resumes = counter(
+            "weir_resumes_total", "Streams that an engine broke off, by whether another went on with them.",
+            "pool", "result",
+        )  # fmt: skip
         self.output_tokens = histogram(
             "weir_output_tokens_per_request", "Completion tokens per answer.", TOKENS, "model", "endpoint"
         )
@@ -157,9 +161,9 @@ class Metrics:
         self._families: tuple[Family, ...] = (
             self.requests, self.duration, self.ttft, self.longest_gap, self.queue, self.overhead, self.write_wait,
             self.tokens, self.shed, self.attempts, self.endpoint_ttft, self.gaps, self.tpot, self.endpoint_duration,
-            self.connect, self.errors, self.retries, self.hedges, self.hedges_withheld, self.output_tokens,
-            self.embeddings_batch_inputs, self.route_choices, self.route_duration, self.loop_lag, self.gc_pauses,
-            *self._read_families,
+            self.connect, self.errors, self.retries, self.hedges, self.hedges_withheld, self.resumes,
+            self.output_tokens, self.embeddings_batch_inputs, self.route_choices, self.route_duration, self.loop_lag,
+            self.gc_pauses, *self._read_families,
         )  # fmt: skip
         self._by_name = {family.name: family for family in self._families}
         self._request_series: dict[tuple[str, str, str, str], RequestSeries] = {}
@@ -452,5 +456,5 @@ class EndpointSeries:
         reasoning.value += usage.reasoning_tokens or 0
         if outcome == "ok" and not usage.estimated:
             self._output_tokens.observe(usage.completion_tokens)
-            if (tpot_s := record.tpot_s) is not None:
+            if not attempt.resumes and (tpot_s := record.tpot_s) is not None:
                 self._tpot.observe(tpot_s)

@@ -34,6 +34,7 @@ class Paces:
             return
         sample_s = first_s - sent_s
         self._first_output[size] = (next_level_s(level_s, sample_s) if samples else sample_s), samples + 1
-        if usage is not None and usage.completion_tokens > 1 and not record.client_write_wait_s:
+        whole = not (record.client_write_wait_s or attempt.resumes)  # the attempt's own time for all the tokens
+        if usage is not None and usage.completion_tokens > 1 and whole:
             token_s = (ended_s - first_s) / (usage.completion_tokens - 1)
             self._token_s[endpoint] = moving_mean(known_s, token_s)

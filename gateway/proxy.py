@@ -1,7 +1,7 @@
 """One request, from admission to its last byte. Read this file first.
 
-Before the first output: try, and try elsewhere. After it: relay to the end, or say that it broke. A second answer is
-never glued to a first.
+Before the first output: try, and try elsewhere. After it: relay to the end, go on elsewhere where that is exact
+(``resume``), or say that it broke. A second answer is never glued to a first.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from time import perf_counter
 from typing import Any, NoReturn
 
 from adapters.capabilities import Capabilities, needed
+from adapters.joined_stream import NotJoined
 from adapters.types import Adapter, AdapterError, Answer, GatewayRequest, MalformedStream
 from policies.hedging import Withheld, is_idle, late_after_s
 from policies.retry import wait_s
 from policies.retry_after import retry_after_s
 from policies.types import NO_QUERY, RouteQuery
 
+from .choosing import chosen
 from .client_link import ClientLink, HeaderBlock
 from .content import CapturingDecoder, Content, answer_of, prompt_of
 from .deadlines import Deadlines
@@ -29,7 +31,7 @@ from .embedding_batcher import EmbeddingBatcher
 from .endpoint import Endpoint
 from .errors import GatewayError, NoCapable, NoEndpoint
 from .failures import AttemptFailure, broken_off, explain
-from .flight import AttemptRecord, Decision, FlightRecord
+from .flight import AttemptRecord, FlightRecord
 from .hedging import Race
 from .keepalive import KeepAlive
 from .lessons import answered, learn_waits
@@ -37,9 +39,10 @@ from .metrics import Metrics
 from .pool import Pool
 from .prompts import NO_PROMPT, Prompt
 from .relay import Relay, TimedOut
+from .resume import Kept, Resumes
 from .route_signals import SILENT, RouteSignals
 from .timing import server_timing, timing_comment
-from .trace_context import context_headers, new_span_id
+from .trace_context import context_headers
 from .upstream.contract import ResponseHead, TransportError
 
 DONE = b"data: [DONE]\n\n"
@@ -63,6 +66,8 @@ class Call:
         query: What routing is asked: of the first attempt, for the later ones less what was tried.
         signals: What it says to the pool's routing beside its prompt.
         busy_s: The shortest wait that an engine asked for; None if none did.
+        kept: What it takes to go on with its stream elsewhere; None where nobody could.
+        not_kept: Why nobody could, if that is the request's doing.
     """
 
     request: GatewayRequest
@@ -79,6 +84,8 @@ class Call:
     query: RouteQuery = NO_QUERY
     signals: RouteSignals = SILENT
     busy_s: float | None = None
+    kept: Kept | None = None
+    not_kept: str = ""
 
 
 class Proxy:
@@ -90,6 +97,7 @@ class Proxy:
         self._stall_s = stall_s
         self._deadlines = Deadlines()
         self._batcher = EmbeddingBatcher(metrics, self._deadlines)
+        self._resumes = Resumes(metrics)
 
     async def serve(self, call: Call) -> None:
         """Answers the call.
@@ -108,6 +116,7 @@ class Proxy:
             await self._try_endpoints(call)
             call.record.outcome = "ok"
         finally:
+            self._resumes.forget(call)
             call.pool.in_flight -= 1
             if call.keepalive is not None:
                 self._deadlines.discard(call.keepalive)
@@ -122,7 +131,7 @@ class Proxy:
         if call.signals is not SILENT:
             session, headers, model = call.signals
             call.query = call.query._replace(session=session, headers=headers, model=model)
-        attempt = _choose(pool, call.query, began_s)
+        attempt = chosen(pool, call.query, began_s)
         if attempt is None:
             raise _no_choice(pool, call.request, needs)
         while True:
@@ -135,9 +144,12 @@ class Proxy:
                 tried |= {attempt.endpoint_id for attempt in record.attempts}
             if error is None:
                 return
+            if call.committed and call.request.stream and not call.opaque:
+                await self._resumes.go_on(call, error, call.query._replace(tried=tried), self._attempt)
+                return
             if not (error.retryable or error.elsewhere) or call.committed or len(tried) >= pool.config.retries.attempts:
                 raise error
-            attempt = _choose(pool, call.query._replace(tried=tried), perf_counter())
+            attempt = chosen(pool, call.query._replace(tried=tried), perf_counter())
             if attempt is None or not pool.retries.take(perf_counter()):
                 raise error
             self._metrics.retried(pool.name, error.error_type or error.code)
@@ -162,7 +174,7 @@ class Proxy:
     ) -> Coroutine[Any, Any, GatewayError | None] | None:
         """Returns the second attempt of a race, or None if there is to be none."""
         pool = call.pool
-        attempt = _choose(pool, elsewhere, perf_counter())
+        attempt = chosen(pool, elsewhere, perf_counter())
         withheld = _withheld(pool, first, attempt)
         if attempt is None or withheld is not None:
             self._metrics.hedge_withheld(pool.name, withheld or "busy")
@@ -199,7 +211,7 @@ class Proxy:
                 attempt.in_flight = endpoint.own.in_flight
                 await self._exchange(call, endpoint, attempt, relay)
         except (AdapterError, TransportError, TimedOut) as failure:
-            error = self._failed(call, endpoint, relay, failure)
+            error = self._failed(call, endpoint, attempt, relay, failure)
             attempt.outcome, attempt.error_type = error.outcome, error.error_type
             return error
         except asyncio.CancelledError:
@@ -219,12 +231,14 @@ class Proxy:
         pool.succeeded(endpoint)
         return None
 
-    def _failed(self, call: Call, endpoint: Endpoint, relay: Relay, failure: AttemptFailure) -> GatewayError:
+    def _failed(
+        self, call: Call, endpoint: Endpoint, attempt: AttemptRecord, relay: Relay, failure: AttemptFailure
+    ) -> GatewayError:
         """Tells the fleet whose fault it was, and returns what the client is told."""
         error, whose = explain(failure, endpoint.id)
-        if call.committed and not call.opaque:
+        if call.committed and not call.opaque and attempt.first_output_s is not None:
             error = broken_off(failure, endpoint.id)
-            whose = "client" if error.error_type == "total_timeout" else "engine"
+            whose = "client" if error.error_type == "total_timeout" or isinstance(failure, NotJoined) else "engine"
         if whose == "busy":
             self._busy(call, endpoint, relay, error)
         if call.follows:
@@ -279,15 +293,20 @@ class Proxy:
         self, call: Call, relay: Relay, adapter: Adapter, dropped: tuple[str, ...], attempt: AttemptRecord
     ) -> None:
         record, link = call.record, call.link
-        commit = partial(self._commit, call, relay, dropped, attempt)
-        decoder = adapter.stream_decoder(call.request)
+        endpoint = call.pool.endpoints[attempt.endpoint_id]
+        decoder, kept = self._resumes.listen(call, endpoint, adapter.stream_decoder(call.request))
+        if kept is not None:
+            relay.keep(kept.said)
+        commit = partial(self._commit, call, relay, dropped, attempt, kept)
+        begun = (record.content.answer or "") if record.content is not None and call.committed else ""
         capture = call.pool.config.capture
         capturing = CapturingDecoder(decoder, capture) if capture.answers else None
         try:
             last = await relay.stream(capturing or decoder, adapter.stream_type, commit)
         finally:
             if capturing is not None and not attempt.lost:
-                record.content = (record.content or Content())._replace(answer=capturing.answer())
+                answer = (begun + capturing.answer())[: capture.max_chars]
+                record.content = (record.content or Content())._replace(answer=answer)
         if last is None:
             await self._read_no_stream(call.request, relay, adapter)
         now_s = perf_counter()
@@ -297,10 +316,19 @@ class Proxy:
         )
         await link.drained()
 
-    def _commit(self, call: Call, relay: Relay, dropped: tuple[str, ...], attempt: AttemptRecord) -> None:
-        """Sends the head of a stream; from here on there is no other endpoint to try."""
-        call.committed = True
+    def _commit(
+        self, call: Call, relay: Relay, dropped: tuple[str, ...], attempt: AttemptRecord, kept: Kept | None
+    ) -> None:
+        """Sends the head of a stream; from here on nobody can begin it anew. One that goes on has its head."""
+        if call.keepalive is not None:
+            call.keepalive.relay = relay
         call.request = call.request.without_body()
+        if call.committed and call.kept is not None:
+            call.kept.live = True
+            return
+        call.committed = True
+        if kept is not None:
+            self._resumes.keep(call, kept)
         call.record.status = 200
         if call.link.started:
             call.trailers = False  # a keep-alive sent the head, without announcing them
@@ -308,8 +336,6 @@ class Proxy:
             call.trailers = call.trailers and call.link.takes_trailers
             headers = STREAM_HEADERS + self._headers(call, dropped, attempt)
             call.link.start(200, headers + b"trailer: server-timing\r\n" if call.trailers else headers)
-        if call.keepalive is not None:
-            call.keepalive.relay = relay
 
     async def _read_no_stream(self, request: GatewayRequest, relay: Relay, adapter: Adapter) -> NoReturn:
         """Reads what came instead of a stream; raises the engine's error, whatever its status."""
@@ -364,23 +390,6 @@ class Proxy:
         if dropped:
             headers += b"x-weir-dropped-params: %b\r\n" % ", ".join(dropped).encode("ascii")
         return headers
-
-
-def _choose(pool: Pool, query: RouteQuery, began_s: float) -> AttemptRecord | None:
-    """Returns the attempt that is to be made; None if no endpoint may make it."""
-    view = pool.view()
-    choice = pool.choose(view, query)
-    if choice is None:
-        return None
-    chosen_s = perf_counter()
-    return AttemptRecord(
-        choice.endpoint_id,
-        choice.reason,
-        chosen_s,
-        route_s=chosen_s - began_s,
-        span_id=new_span_id(),
-        decision=Decision(view, query._replace(blocks=query.blocks[:1]) if query.blocks else query),
-    )
 
 
 def _late_after_s(call: Call) -> float | None:

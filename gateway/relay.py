@@ -13,6 +13,7 @@ from collections.abc import Callable
 from math import inf
 from time import perf_counter
 
+from adapters.said import Said
 from adapters.types import AdapterError, Answer, AnswerReader, MalformedStream, PlainChunk, StreamDecoder
 from policies.usual_waits import SilenceLimits
 
@@ -61,6 +62,7 @@ class Relay:
         "_body",
         "_body_bytes",
         "_bytes_out",
+        "_chunks_before",
         "_commit",
         "_deadlines",
         "_decoder",
@@ -83,8 +85,10 @@ class Relay:
         "_outputs",
         "_paused_s",
         "_plain",
+        "_quoted",
         "_reader",
         "_record",
+        "_said",
         "_shortest_s",
         "_stall_s",
         "_stream",
@@ -127,6 +131,9 @@ class Relay:
         self._stall_s = stall_s
         self._notable_gap_s = 0.0  # the longest so far, at most a stall's: one comparison finds both
         self._bytes_out = 0
+        self._chunks_before = record.chunks  # of a stream that this attempt goes on with
+        self._said: Said | None = None
+        self._quoted: bytearray | None = None
         self._deadlines = deadlines
         self._total_due_s = record.received_s + timeouts.total_s
         self._loop = asyncio.get_running_loop()
@@ -178,6 +185,10 @@ class Relay:
             await self._wait()
         return self.head
 
+    def keep(self, said: Said) -> None:
+        """Plain chunks that pass undecoded are kept as well."""
+        self._said, self._quoted = said, said.quoted
+
     async def stream(self, decoder: StreamDecoder, content_type: str, commit: Callable[[], None]) -> bytes | None:
         """Relays a stream to its end.
 
@@ -226,8 +237,13 @@ class Relay:
         if held:
             self._link.write(held)
             self._bytes_out += len(held)
-        if self._outputs:
-            self._record.first_output_s = perf_counter()
+        if not self._outputs:
+            return
+        now_s = perf_counter()
+        if self._chunks_before:
+            self._longest_gap_s = max(self._longest_gap_s, now_s - (self._record.last_output_s or now_s))
+        else:
+            self._record.first_output_s = now_s
 
     def _take_flow(self) -> None:
         """From now on the client's pace is the engine's; also when the client stands still already."""
@@ -298,7 +314,8 @@ class Relay:
                 decoder.outputs = self._outputs
                 record.usage = decoder.tokens()
         if self._live and self._outputs:
-            record.chunks = self._outputs
+            self._attempt.chunks = self._outputs
+            record.chunks = self._chunks_before + self._outputs
             record.last_output_s = max(self.last_s, record.first_output_s or 0.0)
 
     # --- contract.Sink
@@ -328,6 +345,9 @@ class Relay:
                     self._gap_sum_s += gap_s
                     self._gap_counts[bisect_left(GAP, gap_s)] += 1
                     self._outputs += 1
+                    quoted = self._quoted
+                    if quoted is not None:
+                        quoted += data[text_at : quote + 1]
                     if gap_s > self._notable_gap_s:
                         self._note_gap(now_s, gap_s, self._outputs)
                     self.last_s = now_s
@@ -400,7 +420,7 @@ class Relay:
             self._gaps.observe_n(gap_s / new, new)
         else:
             self._first_output(now_s)
-            if self._live:
+            if self._live and not self._chunks_before:
                 self._record.first_output_s = now_s
             self._gaps.observe_n(0.0, outputs - 1)  # what came in one read came without a gap
         self._outputs = outputs
@@ -497,6 +517,8 @@ class Relay:
     def on_due(self, now_s: float) -> None:
         if self.ended or self.failure is not None:
             return
+        if self._said is not None:
+            self._said.bound()
         due_s, timer, limit_s = self._next_timer()
         if due_s <= now_s:
             self._fail(TimedOut(timer, limit_s))

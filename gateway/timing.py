@@ -30,13 +30,14 @@ def timing_comment(record: FlightRecord, attempt: AttemptRecord, now_s: float) -
     """Returns the SSE comment that goes out before ``[DONE]``: safe for every client, easy to grep."""
     begun_s = record.begun_s
     ttft_s = record.ttft_s or 0.0
-    return b": weir endpoint=%b attempts=%d ttft_ms=%.1f longest_gap_ms=%.1f total_ms=%.1f chunks=%d%b\n\n" % (
+    return b": weir endpoint=%b attempts=%d ttft_ms=%.1f longest_gap_ms=%.1f total_ms=%.1f chunks=%d%b%b\n\n" % (
         attempt.endpoint_id.encode("ascii"),
         len(record.attempts),
         ttft_s * 1e3,
         record.longest_gap_s * 1e3,
         (now_s - begun_s) * 1e3,
         record.chunks,
+        b" resumed=1" if attempt.resumes else b"",
         _told(attempt, _COMMENT_NAMES),
     )
 

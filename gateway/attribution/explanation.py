@@ -56,6 +56,8 @@ def _attempt(record: FlightRecord, attempt: AttemptRecord) -> dict[str, Any]:
         "error_type": attempt.error_type,
         "status": attempt.status,
         "reused_connection": attempt.reused,
+        "resumes": attempt.resumes,
+        "chunks": attempt.chunks,
         "chosen_at_s": offset_s(attempt.chosen_s),
         "sent_at_s": offset_s(attempt.sent_s),
         "first_output_at_s": offset_s(attempt.first_output_s),

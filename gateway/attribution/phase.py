@@ -17,6 +17,7 @@ PhaseName = Literal[
     "prefill",
     "engine_other",
     "decode",
+    "resume",
     "client_write_wait",
     "gateway",
 ]
@@ -39,7 +40,8 @@ class Phase(NamedTuple):
     | engine_load | the engine loads the model |
     | prefill | the engine reads the prompt |
     | engine_other | before the first output, and not in the engine's own times: its HTTP server, the network |
-    | decode | from the first output to the end |
+    | decode | from the first output to the end; of a resumed answer, of all its attempts |
+    | resume | from where one engine broke an answer off until another went on with it |
     | client_write_wait | a slow client takes nothing |
     | gateway | everything else: Weir's own work |
 

@@ -20,41 +20,64 @@ def phases(record: FlightRecord) -> tuple[Phase, ...]:
     They sum to ``wall_s``: what no mark tells is ``gateway``.
     """
     end_s = record.received_s + wall_s(record)
-    told = [part for part in chain(_before(record, end_s), _final_attempt(record, end_s)) if part.duration_s > 0]
+    answer = _resumed(record, end_s) if record.resumed else _attempt(record, answering(record), end_s)
+    told = [part for part in chain(_before(record, end_s), answer) if part.duration_s > 0]
     rest_s = wall_s(record) - sum(part.duration_s for part in told)
     return (*told, Phase("gateway", rest_s)) if rest_s > 0 else tuple(told)
 
 
 def _before(record: FlightRecord, end_s: float) -> list[Phase]:
-    """Until the final attempt began."""
+    """Until the attempt began that answered, or was to."""
     read_s = end_s if record.body_read_s is None else record.body_read_s
     parts = [Phase("read", read_s - record.received_s)]
     if record.queued_s is None:
         return parts
     admitted_s = end_s if record.admitted_s is None else record.admitted_s
     parts.append(Phase("queue", admitted_s - record.queued_s))
-    if (final := record.final) is not None:
+    for begun in answering(record)[:1]:
         first_s = record.attempts[0].chosen_s
-        beside_s = final.chosen_s if (beside := hedged_by(record)) is None else beside.chosen_s
+        beside_s = begun.chosen_s if (beside := hedged_by(record)) is None else beside.chosen_s
         parts.append(Phase("route", first_s - admitted_s))
         parts.append(Phase("retries", beside_s - first_s))
-        parts.append(Phase("hedge_wait", final.chosen_s - beside_s))
+        parts.append(Phase("hedge_wait", begun.chosen_s - beside_s))
     return parts
 
 
+def answering(record: FlightRecord) -> list[AttemptRecord]:
+    """Returns the attempts that gave the client a part of its answer; the final one if none did; nothing before any."""
+    gave = [attempt for attempt in record.attempts if attempt.gave] if record.resumed else []
+    if gave:
+        return gave
+    return [] if record.final is None else [record.final]
+
+
 def hedged_by(record: FlightRecord) -> AttemptRecord | None:
-    """Returns the attempt beside which the final one began; None if it began alone."""
-    final = record.final
-    if final is None or final.role != "hedge":
+    """Returns the attempt beside which the one that answered began; None if it began alone."""
+    begun = next(iter(answering(record)), None)
+    if begun is None or begun.role != "hedge":
         return None
-    at = next(at for at, attempt in enumerate(record.attempts) if attempt is final)
+    at = next(at for at, attempt in enumerate(record.attempts) if attempt is begun)
     return record.attempts[at - 1] if at else None
 
 
-def _final_attempt(record: FlightRecord, end_s: float) -> list[Phase]:
-    attempt = record.final
-    if attempt is None:
+def _resumed(record: FlightRecord, end_s: float) -> list[Phase]:
+    """Of an answer in several parts: the wait for the first one, the decodes together, the breaks together."""
+    parts = answering(record)
+    slow_s = record.client_write_wait_s
+    begun = _attempt(record, parts[:1], end_s)
+    waits = [part for part in begun if part.name not in ("decode", "client_write_wait")]
+    ends_s = [end_s if part.ended_s is None else part.ended_s for part in parts]
+    firsts_s = [part.first_output_s or ended_s for part, ended_s in zip(parts, ends_s, strict=True)]
+    decode_s = sum(ended_s - first_s for first_s, ended_s in zip(firsts_s, ends_s, strict=True))
+    broken_s = sum(first_s - ended_s for first_s, ended_s in zip(firsts_s[1:], ends_s, strict=False))
+    slow_s = min(slow_s, decode_s)
+    return [*waits, Phase("decode", decode_s - slow_s), Phase("resume", broken_s), Phase("client_write_wait", slow_s)]
+
+
+def _attempt(record: FlightRecord, attempts: list[AttemptRecord], end_s: float) -> list[Phase]:
+    if not attempts:
         return []
+    attempt = attempts[0]
     ended_s = end_s if attempt.ended_s is None else attempt.ended_s
     if attempt.sent_s is None:
         return [Phase("connect", ended_s - attempt.chosen_s)]

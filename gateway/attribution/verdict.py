@@ -36,7 +36,7 @@ def _ending(record: FlightRecord, total_s: float) -> str:
     where = f" at {record.endpoint_id}" if record.attempts else ""
     match record.outcome:
         case "ok":
-            return f"answered in {written(total_s)}"
+            return f"answered in {written(total_s)}{_parts(record)}"
         case "cancelled":
             return f"the client left after {written(total_s)}"
         case "shed":
@@ -45,6 +45,16 @@ def _ending(record: FlightRecord, total_s: float) -> str:
             return f"refused after {written(total_s)} with status {record.status}, the request's own fault"
         case _:
             return f"failed{where} with {record.error_type or record.outcome} after {written(total_s)}"
+
+
+def _parts(record: FlightRecord) -> str:
+    """Who broke a resumed answer off, and who went on."""
+    if not record.resumed:
+        return ""
+    gave = [attempt for attempt in record.attempts if attempt.gave]
+    broke = ", ".join(f"{attempt.endpoint_id}: {attempt.error_type or attempt.outcome}" for attempt in gave[:-1])
+    went_on = ", ".join(attempt.endpoint_id for attempt in gave[1:])
+    return f", resumed at {went_on} after it had broken off ({broke})"
 
 
 def _clause(record: FlightRecord, part: Phase) -> str:
@@ -84,6 +94,8 @@ def _decode(record: FlightRecord, took: str) -> str:
     usage = record.usage
     tokens = usage.completion_tokens if usage is not None else record.chunks
     clause = f"decode took {took}"
+    if record.resumed:
+        return f"{clause} for {tokens} tokens at {sum(each.gave for each in record.attempts)} endpoints"
     final = _final(record)
     if tokens > 1 and (first_s := final.first_output_s) is not None and record.done_s is not None:
         token_s = max((final.ended_s or record.done_s) - first_s, 0.0) / (tokens - 1)
@@ -97,7 +109,11 @@ def _decode(record: FlightRecord, took: str) -> str:
 
 def _retries(record: FlightRecord, took: str) -> str:
     final, beside = record.final, hedged_by(record)
-    failed = [attempt for attempt in record.attempts if not (attempt.lost or attempt is final or attempt is beside)]
+    failed = [
+        attempt
+        for attempt in record.attempts
+        if not (attempt.lost or attempt is final or attempt is beside or attempt.gave or attempt.resumes)
+    ]
     causes = ", ".join(f"{attempt.endpoint_id}: {attempt.error_type or attempt.outcome}" for attempt in failed)
     return f"lost {took} to {len(failed)} failed attempt{'s' if len(failed) > 1 else ''} ({causes})"
 
@@ -130,6 +146,7 @@ _CLAUSES: Mapping[PhaseName, Callable[[FlightRecord, str], str]] = {
     "prefill": _prefill,
     "engine_other": lambda record, took: f"{took} before {_at(record)}'s first output are in none of its own times",
     "decode": _decode,
+    "resume": lambda record, took: f"going on at another endpoint took {took}",
     "client_write_wait": lambda _, took: f"the client took nothing for {took}",
     "gateway": lambda _, took: f"Weir itself took {took}",
 }

@@ -454,6 +454,10 @@ class PoolConfig(_Block):
     routing: RoutingConfig = RoutingConfig()
     embeddings_batch: EmbeddingsBatchConfig = EmbeddingsBatchConfig()
     capture: CaptureConfig = CaptureConfig()
+    resume: bool = Field(
+        default=True,
+        description="Let another endpoint go on with a stream that an engine broke off, where their weights are equal.",
+    )
     forward_authorization: bool = Field(
         default=False, description="Pass the client's Authorization header on to the engines."
     )

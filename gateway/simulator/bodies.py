@@ -126,6 +126,7 @@ class ChatBody(GenerationBody):
     tools: list[ToolBody] | None = None
     tool_choice: str | ToolBody | None = None
     reasoning_effort: str | None = None
+    continue_final_message: bool | None = None
 
 
 class EmbeddingBody(ModelBody):

@@ -103,6 +103,8 @@ class Rules:
         counts_choices: ``n`` is more than an ignored field.
         named_finish: How the call of a function that the client named ends.
         thinks: ``reasoning_effort`` has an effect.
+        goes_on: When a last message of the assistant's is gone on with: if ``continue_final_message`` says so, always,
+            or never, so that it is a turn of the past.
     """
 
     names: Literal["refused", "echoed", "ignored"] = "refused"
@@ -115,6 +117,7 @@ class Rules:
     counts_choices: bool = True
     named_finish: FinishReason = "stop"
     thinks: bool = True
+    goes_on: Literal["flagged", "always", "never"] = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +155,10 @@ class CallReader:
         tool = _chosen_tool(body, "" if last.role == "tool" else question)
         if body.top_logprobs and not body.logprobs:
             raise _bad("when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs")
+        begun = last.text if last.role == "assistant" and self._goes_on(body) else ""
         assignment = Assignment(
             question,
+            begun=begun,
             thoughts=_THOUGHTS.get(body.reasoning_effort or "none", 1) if self.rules.thinks else 0,
             tool_result=last.text if last.role == "tool" else None,
             tool=tool,
@@ -161,8 +166,12 @@ class CallReader:
         )
         max_tokens = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
-        prompts = (Prompt(question, chat_tokens(body.messages, body.tools)),)
+        tokens = chat_tokens(body.messages, body.tools) - (_TEMPLATE_TOKENS if begun else 0)
+        prompts = (Prompt(question, tokens),)
         return self._generation(body, prompts, assignment, max_tokens, logprobs)
+
+    def _goes_on(self, body: ChatBody) -> bool:
+        return self.rules.goes_on == "always" or (self.rules.goes_on == "flagged" and bool(body.continue_final_message))
 
     def _completion(self, body: CompletionBody) -> Generation:
         prompts = _prompts(body.prompt)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 from zlib import crc32
@@ -70,7 +70,9 @@ class Assignment:
 
     Attributes:
         prompt: Where the topic comes from.
-        continues: The answer goes on where the prompt ends, rather than being a message of its own.
+        continues: The answer goes on where the prompt ends, rather than being a message of its own. A prompt that ends
+            with a part of such an answer gets the rest of it.
+        begun: What has been said of the answer; it gets the rest.
         seed: Equal prompts with equal seeds get equal answers.
         min_tokens: The prose goes on for at least so long.
         thoughts: Sentences of reasoning before the answer.
@@ -81,6 +83,7 @@ class Assignment:
 
     prompt: str
     continues: bool = False
+    begun: str = ""
     seed: int = 0
     min_tokens: int = 0
     thoughts: int = 0
@@ -146,7 +149,7 @@ def compose(assignment: Assignment) -> list[Piece]:
         BadSchema: The tool's parameters or the JSON schema can't be satisfied.
     """
     subjects = topics(assignment.prompt)
-    random = Random(f"{assignment.seed} {assignment.prompt[-_TOPIC_CHARACTERS:]}")
+    random = _random(assignment)
     pieces = _channel("reasoning", _thoughts(subjects, assignment.thoughts))
     if assignment.tool is not None:
         arguments = value_for(assignment.tool.parameters or {"type": "object"}, subjects)
@@ -155,9 +158,12 @@ def compose(assignment: Assignment) -> list[Piece]:
     if assignment.json_schema is not None:
         text = json.dumps(value_for(assignment.json_schema, subjects), ensure_ascii=False)
         return [*pieces, *_channel("content", text)]
-    text = _prose(subjects, random, assignment.tool_result, assignment.min_tokens)
-    space = " " if assignment.continues and not assignment.prompt[-1:].isspace() else ""
-    return [*pieces, *_channel("content", space + text)]
+    if assignment.continues:
+        return [*pieces, *_channel("content", _rest_of_prompt(assignment))]
+    text = _prose(subjects, random, assignment.tool_result, _least(assignment, assignment.begun))
+    if assignment.begun:
+        return _channel("content", text.removeprefix(assignment.begun))
+    return [*pieces, *_channel("content", text)]
 
 
 def cut(pieces: Sequence[Piece], max_tokens: int, stop: Sequence[str], *, finish_reason: FinishReason) -> Answer:
@@ -178,6 +184,42 @@ def cut(pieces: Sequence[Piece], max_tokens: int, stop: Sequence[str], *, finish
         if seen >= end:
             break
     return Answer(tuple(answer), "stop", text)
+
+
+def _rest_of_prompt(assignment: Assignment) -> str:
+    """Goes on with a prompt, or with the answer to a part of it that it ends with."""
+    prompt = assignment.prompt
+    for at in (*_where_answers_begin(prompt), len(prompt)):
+        told, begun = prompt[:at], prompt[at:]
+        asked = replace(assignment, prompt=told.rstrip())  # whether a space is the prompt's or the answer's
+        space = "" if told[-1:].isspace() else " "
+        text = space + _prose(topics(told), _random(asked), None, _least(assignment, begun))
+        if text.startswith(begun):
+            return text[len(begun) :]
+    raise AssertionError("every text begins with nothing")
+
+
+def _where_answers_begin(prompt: str) -> list[int]:
+    """Where the opening of an answer begins in a prompt, whole or as its end."""
+    places: set[int] = set()
+    for opening in _OPENINGS:
+        fixed = opening.partition("{")[0]
+        if (at := prompt.rfind(fixed)) >= 0:
+            places |= {at, at - 1} if prompt[at - 1 : at] == " " else {at}
+        for size in range(1, len(fixed)):
+            if prompt.endswith(fixed[:size]):
+                at = len(prompt) - size
+                places |= {at, at - 1} if prompt[at - 1 : at] == " " else {at}
+    return sorted(places)
+
+
+def _least(assignment: Assignment, begun: str) -> int:
+    """The least tokens of a whole answer, the limit being that of its rest."""
+    return assignment.min_tokens + count_tokens(begun) if assignment.min_tokens else 0
+
+
+def _random(assignment: Assignment) -> Random:
+    return Random(f"{assignment.seed} {assignment.prompt[-_TOPIC_CHARACTERS:]}")
 
 
 def _channel(channel: Channel, text: str) -> list[Piece]:

@@ -102,18 +102,19 @@ class SpanMaker:
     ) -> None:
         first_s, sent_s, span_id = attempt.first_output_s, attempt.sent_s, attempt.span_id
         last = attempt is record.final
-        answered = last and record.chunks > 0  # after an output there is no other attempt
+        chunks = attempt.chunks if record.resumed else record.chunks if last else 0
         if first_s is not None and sent_s is not None:
             phase = self._shared((attempt.endpoint_id, attempt.role), _phase_shared, peer, attempt.role)
             made.append(trace.phase("weir.first_token", span_id, sent_s, first_s, phase))
-            if answered and record.last_output_s is not None:
+            last_s = record.last_output_s if last else attempt.ended_s
+            if chunks and last_s is not None:
                 stalls = tuple(
                     [
                         TraceEvent("weir.stall", trace.ns(at_s), {"gap_us": _us(gap_s), "chunk": chunk})
                         for at_s, gap_s, chunk in attempt.stalls
                     ]
                 )
-                made.append(trace.phase("weir.stream", span_id, first_s, record.last_output_s, phase, stalls))
+                made.append(trace.phase("weir.stream", span_id, first_s, last_s, phase, stalls))
         key = (peer, record.operation, record.model, record.stream, number, attempt.status, attempt.role)
         made.append(
             TraceSpan(
@@ -125,7 +126,7 @@ class SpanMaker:
                 SpanKind.CLIENT,
                 *trace.times_ns(attempt.chosen_s, attempt.ended_s or attempt.chosen_s),
                 self._shared(key, _attempt_shared, *key),
-                _attempt_own(record, attempt, last=last, answered=answered),
+                _attempt_own(record, attempt, last=last, chunks=chunks),
                 attempt.outcome not in ("ok", "cancelled"),
                 (),
                 () if attempt.joined is None else (attempt.joined,),
@@ -211,17 +212,19 @@ def _attempt_shared(
     return made
 
 
-def _attempt_own(record: FlightRecord, attempt: AttemptRecord, *, last: bool, answered: bool) -> Made:
+def _attempt_own(record: FlightRecord, attempt: AttemptRecord, *, last: bool, chunks: int) -> Made:
     made: Made = {"weir.route.reason": attempt.reason[:REASON_CHARS]}
     if attempt.lost:
         made["weir.lost"] = True
     first_s = attempt.first_output_s
     if record.stream and first_s is not None and attempt.sent_s is not None:
         made[genai.TIME_TO_FIRST_CHUNK] = first_s - attempt.sent_s
-    if answered:
+    if attempt.resumes:
+        made["weir.resumes"] = True
+    if chunks and last:
         made["weir.longest_gap_us"] = _us(record.longest_gap_s)
-        if record.chunks > 1 and record.last_output_s is not None and first_s is not None:
-            made["weir.itl_mean_us"] = _us((record.last_output_s - first_s) / (record.chunks - 1))
+        if chunks > 1 and record.last_output_s is not None and first_s is not None:
+            made["weir.itl_mean_us"] = _us((record.last_output_s - first_s) / (chunks - 1))
     usage = record.usage
     if last and usage is not None and not usage.estimated:
         made[genai.INPUT_TOKENS] = usage.prompt_tokens

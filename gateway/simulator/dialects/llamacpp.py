@@ -178,6 +178,7 @@ class Llamacpp:
         max_stops=None,
         checks_ranges=False,
         named_finish="tool_calls",
+        goes_on="always",
     )
     headers = (("server", "llama.cpp"), ("access-control-allow-origin", ""))
     stream_headers = (("x-accel-buffering", "no"), ("keep-alive", "timeout=5, max=100"))

@@ -166,7 +166,7 @@ class _GenerateBody(ModelBody):
 class Sglang:
     """The dialect of SGLang."""
 
-    rules = Rules(names="echoed", refuses_overflow=True, max_stops=None)
+    rules = Rules(names="echoed", refuses_overflow=True, max_stops=None, goes_on="flagged")
     headers = (("server", "uvicorn"),)
     stream_headers = ()
     stream_start: StreamStart = "with_first_token"

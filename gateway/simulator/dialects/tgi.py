@@ -97,6 +97,7 @@ class Tgi:
         counts_choices=False,
         named_finish="tool_calls",
         thinks=False,
+        goes_on="always",
     )
     headers = ()
     stream_headers = (

@@ -132,7 +132,7 @@ class VllmWire(OpenAiWire):
 class Vllm:
     """The dialect of vLLM."""
 
-    rules = Rules()
+    rules = Rules(goes_on="flagged")
     headers = (("server", "uvicorn"),)
     stream_headers = ()
     stream_start: StreamStart = "at_once"
