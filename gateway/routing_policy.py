@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 from policies.routing import ROUTING
 from policies.routing.canary import Canary
@@ -30,8 +29,7 @@ def routing_policy(pool: PoolConfig) -> RoutingPolicy:
 def _chooser(pool: PoolConfig) -> RoutingPolicy:
     """Returns the policy itself; one with parameters for what the pool promises gets them."""
     policy = ROUTING[pool.routing.policy]
-    slo: Any = getattr(pool, "slo", None)
-    given = {} if slo is None else {"ttft_slo_s": slo.ttft_s, "itl_slo_s": slo.itl_s}
+    given = {"ttft_slo_s": pool.slo.ttft_s, "itl_slo_s": pool.slo.itl_s}
     taken = {field.name for field in fields(policy)} if is_dataclass(policy) else set[str]()
     return policy(**{name: value for name, value in given.items() if name in taken})
 

@@ -185,11 +185,8 @@ def eligible(view: PoolView, query: RouteQuery) -> list[EndpointSnapshot]:
     """
     tried, needed, now_s = query.tried, query.needed, view.now_s
     able = [e for e in view.endpoints if needed <= e.capabilities] if needed else view.endpoints
-    found = [
-        e
-        for e in able
-        if (e.health == "healthy" or (e.health == "half_open" and not e.in_flight)) and e.endpoint_id not in tried
-    ]
+    well = [e for e in able if e.health == "healthy" or (e.health == "half_open" and not e.in_flight)]
+    found = [e for e in well if e.endpoint_id not in tried] if tried else well
     if all([e.busy_until_s is None for e in found]):
         return found
     return [e for e in found if e.busy_until_s is None or e.busy_until_s <= now_s] or found

@@ -373,7 +373,7 @@ class RoutingConfig(_Block):
 
     policy: Literal[
         "latency", "least_in_flight", "peak_ewma", "power_of_two", "prefix", "random", "round_robin", "session"
-    ] = Field(default="least_in_flight", description="What chooses among the endpoints that may take a request.")
+    ] = Field(default="latency", description="What chooses among the endpoints that may take a request.")
     header: SeenHeaderName = Field(
         default="x-session-id",
         description="The client's header that names its session; without it the body's user does.",
@@ -403,6 +403,13 @@ class RoutingConfig(_Block):
     def labels(self) -> tuple[str, ...]:
         """The labels that it names."""
         return (*[rule.to for rule in self.rules], *([] if self.canary is None else [self.canary.label]))
+
+
+class SloConfig(_Block):
+    """How quick answers should be; routing by latency keeps to it where it can."""
+
+    ttft_s: Duration = Field(default=2.0, validation_alias="ttft", description="To the first token.")
+    itl_s: Duration = Field(default=0.1, validation_alias="itl", description="Between two tokens after it.")
 
 
 class EmbeddingsBatchConfig(_Block):
@@ -452,6 +459,7 @@ class PoolConfig(_Block):
     retries: RetriesConfig = RetriesConfig()
     hedge: HedgeConfig = HedgeConfig()
     routing: RoutingConfig = RoutingConfig()
+    slo: SloConfig = SloConfig()
     embeddings_batch: EmbeddingsBatchConfig = EmbeddingsBatchConfig()
     capture: CaptureConfig = CaptureConfig()
     resume: bool = Field(

@@ -10,7 +10,6 @@ KEYS: Final = frozenset(
         ("limits",),
         ("pools", "*", "experiments"),
         ("pools", "*", "limits"),
-        ("pools", "*", "slo"),
         ("shared_state",),
     }
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..types import RoutingPolicy
+from .latency import Latency
 from .least_in_flight import LeastInFlight
 from .peak_ewma import PeakEwma
 from .power_of_two import PowerOfTwo
@@ -12,6 +13,7 @@ from .round_robin import RoundRobin
 from .session import Session
 
 ROUTING: dict[str, type[RoutingPolicy]] = {
+    "latency": Latency,
     "least_in_flight": LeastInFlight,
     "peak_ewma": PeakEwma,
     "power_of_two": PowerOfTwo,

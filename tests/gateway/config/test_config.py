@@ -36,12 +36,8 @@ def test_every_default_is_the_documented_one() -> None:
     assert (health.eject_s, health.eject_max_s) == (10.0, 300.0)
     assert (subject.pools["m"].retries.attempts, subject.pools["m"].retries.budget_ratio) == (3, 0.2)
     routing = subject.pools["m"].routing
-    assert (routing.policy, routing.header, routing.rules, routing.canary) == (
-        "least_in_flight",
-        "x-session-id",
-        (),
-        None,
-    )
+    assert (routing.policy, routing.header, routing.rules, routing.canary) == ("latency", "x-session-id", (), None)
+    assert (subject.pools["m"].slo.ttft_s, subject.pools["m"].slo.itl_s) == (2.0, 0.1)
     assert (subject.pools["m"].forward_authorization, subject.pools["m"].required) == (False, True)
     assert (endpoint.engine, endpoint.model, endpoint.api_key, endpoint.headers) == ("auto", None, None, {})
     assert (endpoint.weight, endpoint.weights, endpoint.transport) == (1.0, None, "native")

@@ -82,7 +82,8 @@ pools:
     timeouts: {connect: 1s, head: 2s, first_token: 3s, stall: 4s, total: 1h}
     health: {interval: 1s, timeout: 2s, failures: 4, successes: 5, eject: 6s, eject_max: 7m}
     retries: {attempts: 1, budget: 0}
-    routing: {policy: least_in_flight}
+    routing: {policy: latency}
+    slo: {ttft: 500ms, itl: 50ms}
     forward_authorization: yes
     required: false
 """
@@ -106,6 +107,7 @@ pools:
     assert (pool.name, pool.aliases) == ("m", ("default", "no"))
     assert (pool.timeouts.connect_s, pool.timeouts.total_s, pool.health.eject_max_s) == (1.0, 3600.0, 420.0)
     assert (pool.retries.attempts, pool.retries.budget_ratio) == (1, 0.0)
+    assert (pool.routing.policy, pool.slo.ttft_s, pool.slo.itl_s) == ("latency", 0.5, 0.05)
     assert (pool.forward_authorization, pool.required) == (True, False)
     assert pool.endpoints == (
         EndpointConfig(
@@ -183,7 +185,6 @@ def test_the_name_of_a_pool_is_its_key_and_no_key_in_it() -> None:
         ("keys: []", "keys"),
         ("shared_state: {redis: redis://r}", "shared_state"),
         ("limits: {on_shared_state_loss: reject}", "limits"),
-        ("    slo: {ttft: 1s}", "pools.m.slo"),
         ("    limits: {policy: gradient}", "pools.m.limits"),
         ("    experiments: {}", "pools.m.experiments"),
     ],

@@ -1,0 +1,1 @@
+"""A referee for routing policies: LLM engines replaying real traces in virtual time."""

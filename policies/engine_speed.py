@@ -1,0 +1,158 @@
+"""How fast an endpoint takes prompts in and gives tokens out, learnt from its answers: pure steps in constant memory.
+
+A prompt's first output is taken for ``base_s`` plus a time for each token that the cache does not hold, its own and
+those queued before it. Endpoints that were idle tell ``base_s``: where a line through tokens and times begins. Then
+all work done lately, by its tokens, is the time a token; of a busy endpoint it began with the first output before.
+
+The pace of answers is known for the load that it was seen at, and taken to grow with the tokens held. A slope fitted
+to it would drive itself: endpoints thought slow empty, the others fill, and both confirm it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .types import Answered, FirstOutput
+
+REQUEST_TOKENS = 300.0  # a request slows every step of its engine as much as this many tokens held
+KNEE_TOKENS = 40_000.0  # tokens held at which the gap is twice that of an idle engine
+_WORK_KEPT = 0.96  # of the work done, per first output
+_IDLE_KEPT = 0.98  # of what idle endpoints told, likewise
+_OUTPUTS_KEPT = 0.997  # of the answers' tokens and times, per answer: between like endpoints a difference is chance
+_LEAST_GAIN = 0.005  # of the slow means
+_FEW_TOKENS = 256.0  # shorter prompts weigh alike: what takes their time is not their tokens
+_LEAST_TOKENS = 16.0  # a prompt that is all cached still is some work
+_SHRINK = 1.02  # prompts of one length do not tell base from tokens: then it is the tokens
+_FAR = 2.0  # times as late as expected: later is a prompt that was not cached after all, or another's queue
+_SETTLED = 5  # first outputs before anything can be called late
+_LEAST_TOKEN_S = 1e-6
+
+
+class EngineSpeed(NamedTuple):
+    """What is known of one endpoint's speed; of its sums, older samples count less and less.
+
+    Attributes:
+        base_s: To the first output, when no token is to be read and nothing is ahead.
+        token_s: Time an uncached prompt token; 0 before the first output.
+        last_first_s: When the latest first output came, monotonic.
+        pace_s: Time an output token after the first, for each token held, the knee's included.
+        output_tokens: Of an answer, on average.
+        gap_s: Time an output token after the first: that of all answers lately, by all their tokens, ...
+        load_tokens: ... at this load: tokens held, each request counted as ``REQUEST_TOKENS``.
+        firsts: First outputs learnt from.
+        answers: Answers learnt from.
+        idle: Sum of weights over first outputs of an idle endpoint, ...
+        idle_tokens: ... of weight x tokens, ...
+        idle_time_s: ... of weight x time, ...
+        idle_squares: ... of weight x tokens x tokens ...
+        idle_product_s: ... and of weight x tokens x time.
+        work_tokens: Of all first outputs: their tokens ...
+        work_s: ... and the time they took, ``base_s`` aside.
+        outputs: Of all answers: their tokens after the first ...
+        outputs_s: ... and the time they took.
+    """
+
+    base_s: float = 0.0
+    token_s: float = 0.0
+    last_first_s: float = 0.0
+    pace_s: float = 0.0
+    output_tokens: float = 0.0
+    gap_s: float = 0.0
+    load_tokens: float = 0.0
+    firsts: int = 0
+    answers: int = 0
+    idle: float = 0.0
+    idle_tokens: float = 0.0
+    idle_time_s: float = 0.0
+    idle_squares: float = 0.0
+    idle_product_s: float = 0.0
+    work_tokens: float = 0.0
+    work_s: float = 0.0
+    outputs: float = 0.0
+    outputs_s: float = 0.0
+
+
+NOTHING_LEARNT = EngineSpeed()
+
+
+def after_first_output(known: EngineSpeed | None, sample: FirstOutput) -> EngineSpeed:
+    """Returns what is known after one more first output."""
+    (
+        base_s,
+        token_s,
+        last_first_s,
+        _,
+        output_tokens,
+        gap_s,
+        load_tokens,
+        firsts,
+        answers,
+        idle,
+        idle_tokens,
+        idle_time_s,
+        idle_squares,
+        idle_product_s,
+        work_tokens,
+        work_s,
+        outputs,
+        outputs_s,
+    ) = known or NOTHING_LEARNT
+    tokens = max(float(sample.uncached_tokens), _LEAST_TOKENS)
+    if sample.ahead == 0:
+        time_s = sample.at_s - sample.sent_s
+        if firsts >= _SETTLED:
+            time_s = min(time_s, _FAR * (base_s + tokens * token_s))
+        weight = 1.0 / (tokens + _FEW_TOKENS)
+        idle = _IDLE_KEPT * idle + weight
+        idle_tokens = _IDLE_KEPT * idle_tokens + weight * tokens
+        idle_time_s = _IDLE_KEPT * idle_time_s + weight * time_s
+        idle_squares = _IDLE_KEPT * idle_squares + weight * tokens * tokens
+        idle_product_s = _IDLE_KEPT * idle_product_s + weight * tokens * time_s
+        spread = _SHRINK * idle * idle_squares - idle_tokens * idle_tokens
+        base_s = max(0.0, (idle_time_s * idle_squares - idle_tokens * idle_product_s) / spread)
+    work_tokens = _WORK_KEPT * work_tokens + tokens
+    work_s = _WORK_KEPT * work_s + sample.at_s - max(last_first_s, sample.sent_s + base_s)
+    firsts += 1
+    held_tokens = sample.held_tokens + REQUEST_TOKENS * sample.in_flight
+    load_tokens += max(_LEAST_GAIN, 1.0 / firsts) * (held_tokens - load_tokens)
+    return EngineSpeed(
+        base_s,
+        max(_LEAST_TOKEN_S, work_s / work_tokens),
+        sample.at_s,
+        gap_s / (load_tokens + KNEE_TOKENS),
+        output_tokens,
+        gap_s,
+        load_tokens,
+        firsts,
+        answers,
+        idle,
+        idle_tokens,
+        idle_time_s,
+        idle_squares,
+        idle_product_s,
+        work_tokens,
+        work_s,
+        outputs,
+        outputs_s,
+    )
+
+
+def after_answer(known: EngineSpeed | None, sample: Answered) -> EngineSpeed:
+    """Returns what is known after one more whole answer."""
+    known = known or NOTHING_LEARNT
+    answers = known.answers + 1
+    gain = max(_LEAST_GAIN, 1.0 / answers)
+    gap_s, outputs, outputs_s = known.gap_s, known.outputs, known.outputs_s
+    if sample.token_s is not None:
+        # An answer of two tokens tells less of the pace than one of two hundred, and mostly of another's prompt.
+        outputs = _OUTPUTS_KEPT * outputs + sample.output_tokens - 1
+        outputs_s = _OUTPUTS_KEPT * outputs_s + (sample.output_tokens - 1) * sample.token_s
+        gap_s = outputs_s / outputs
+    return known._replace(
+        pace_s=gap_s / (known.load_tokens + KNEE_TOKENS),
+        output_tokens=known.output_tokens + gain * (sample.output_tokens - known.output_tokens),
+        gap_s=gap_s,
+        answers=answers,
+        outputs=outputs,
+        outputs_s=outputs_s,
+    )

@@ -1,0 +1,134 @@
+"""Takes the endpoint that should give the first token soonest and a good pace after it: the least cost in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, ClassVar
+
+from ..engine_speed import KNEE_TOKENS, REQUEST_TOKENS, EngineSpeed, after_answer, after_first_output
+from ..types import Answered, Choice, EndpointSnapshot, FirstOutput, PoolView, RouteQuery, eligible
+
+_ALL = 16  # so many endpoints are all looked at; of more, a sample
+_OWNERS, _SHORTEST, _OTHERS = 2, 3, 3  # the sample: longest cached prefixes, shortest queues, any
+_NEW = 3  # first outputs until an endpoint may have more than one request without
+_NEAR = 0.02  # as much above the least cost, as a share of it, is as good
+_PACE_WEIGHT = 0.1  # of the answer's time where its pace is at the SLO; at half the gap, half of that
+_SLOW_PACE = 0.8  # of the SLO: what is slower than that counts whole
+_MOST_PROGRESS = 0.9  # of the oldest prompt: it is not done before it has answered
+_UNHEARD_S = 30.0
+_ASK_AGAIN = 50  # one decision in so many goes to an idle endpoint that was not heard of for so long
+_Speed = tuple[float, float, float, float, float]  # an EngineSpeed's first five
+_GUESS: _Speed = (0.1, 60e-6, 0.0, 0.0, 200.0)  # while nothing is known of any
+
+_id = itemgetter(EndpointSnapshot._fields.index("endpoint_id"))
+_second = itemgetter(1)
+_queue = itemgetter(EndpointSnapshot._fields.index("pending_tokens"))
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """By predicted time to first token and pace, learnt of each endpoint.
+
+    An endpoint is a queue that takes prompts in, one after the other: the first token is due after its base and a time
+    for each uncached token, those of the prompts ahead and the prompt's own, less what of the oldest must be done by
+    now. Where all slots of an engine are taken an answer must end first, and a model that is not in memory be loaded.
+    The gap between two tokens grows with the tokens held, and counts with its square: far from the SLO it hardly
+    matters. Missing an SLO costs what it is missed by, once more.
+    """
+
+    uses_prefixes: ClassVar[bool] = True
+
+    ttft_slo_s: float = 2.0
+    itl_slo_s: float = 0.1
+
+    def choose(self, view: PoolView, query: RouteQuery) -> Choice | None:
+        able = eligible(view, query)
+        if not able:
+            return None
+        now_s, seed, prompt_tokens, cached_tokens = view.now_s, view.seed, query.prompt_tokens, query.cached_tokens
+        if len(able) > _ALL:
+            able = _sample(able, cached_tokens, seed)
+        able = [e for e in able if e.answers >= _NEW or not e.pending] or able
+        speeds = _speeds(able)
+        output_tokens = sum([speed[4] for speed in speeds]) / len(speeds)
+        ttft_slo_s, pace_slo_s = self.ttft_slo_s, self.itl_slo_s * _SLOW_PACE
+        square = output_tokens * _PACE_WEIGHT / self.itl_slo_s
+        own_held = prompt_tokens + KNEE_TOKENS
+        costs: list[float] = []
+        ttfts_s: list[float] = []
+        unheard: list[int] = []
+        for (
+            (endpoint_id, _, in_flight, _, _, _, tokens, oldest_s, oldest_tokens, held, *_, slots, load_s, _),
+            (base_s, token_s, last_first_s, pace_s, answer_tokens),
+        ) in zip(able, speeds, strict=True):
+            tokens += prompt_tokens
+            if cached_tokens:
+                tokens -= cached_tokens.get(endpoint_id, 0)
+            ttft_s = base_s + tokens * token_s + load_s
+            if oldest_s is not None:
+                oldest_s += base_s
+                spent_s = now_s - (last_first_s if last_first_s > oldest_s else oldest_s)
+                if spent_s > 0.0:
+                    most_s = _MOST_PROGRESS * oldest_tokens * token_s
+                    ttft_s -= spent_s if spent_s < most_s else most_s
+            elif now_s - last_first_s > _UNHEARD_S:
+                unheard.append(len(costs))
+            gap_s = pace_s * (held + REQUEST_TOKENS * in_flight + own_held)
+            if slots is not None and in_flight >= slots:  # one of the answers that run must end first
+                ttft_s += (in_flight + 1 - slots) * answer_tokens * gap_s / slots
+            slow_s = gap_s if gap_s < pace_slo_s else pace_slo_s
+            cost = ttft_s + square * slow_s * slow_s
+            if ttft_s > ttft_slo_s:
+                cost += ttft_s - ttft_slo_s
+            if gap_s > pace_slo_s:
+                cost += min(ttft_slo_s, output_tokens * (gap_s - pace_slo_s))
+            costs.append(cost)
+            ttfts_s.append(ttft_s)
+        if unheard and not (seed >> 32) % _ASK_AGAIN:
+            asked = unheard[seed % len(unheard)]
+            return Choice(able[asked].endpoint_id, f"asked again, for it gave nothing for {_UNHEARD_S:.0f} s")
+        least = min(costs)
+        most = least + _NEAR * abs(least)
+        near = [i for i, cost in enumerate(costs) if cost <= most]
+        best = near[seed % len(near)]
+        chosen = able[best]
+        return Choice(
+            chosen.endpoint_id,
+            f"expects its first token in {ttfts_s[best]:.2f} s: {chosen.pending_tokens:,} tokens ahead, "
+            f"{cached_tokens.get(chosen.endpoint_id, 0):,} of {prompt_tokens:,} cached",
+        )
+
+    def first_output(self, known: Any, sample: FirstOutput) -> EngineSpeed:
+        return after_first_output(known, sample)
+
+    def answered(self, known: Any, sample: Answered) -> EngineSpeed:
+        return after_answer(known, sample)
+
+
+def _speeds(able: list[EndpointSnapshot]) -> list[_Speed]:
+    """Returns the speed of each; what is not known of one is the mean of the others, never nothing."""
+    known: list[_Speed | None] = [e.learnt and e.learnt[:5] for e in able]
+    if all([speed and speed[1] and speed[3] for speed in known]):
+        return known  # type: ignore[return-value]
+    timed = [speed for speed in known if speed and speed[1]]
+    if not timed:
+        return [_GUESS] * len(able)
+    base_s, token_s, _, _, output_tokens = [sum(column) / len(timed) for column in zip(*timed, strict=True)]
+    paces_s = [speed[3] for speed in timed if speed[3]]
+    pace_s = sum(paces_s) / len(paces_s) if paces_s else 0.0
+    mean = (base_s, token_s, 0.0, pace_s, output_tokens)
+    return [mean if not speed or not speed[1] else (*speed[:3], speed[3] or pace_s, speed[4]) for speed in known]
+
+
+def _sample(able: list[EndpointSnapshot], cached_tokens: Mapping[str, int], seed: int) -> list[EndpointSnapshot]:
+    """Returns some that may be good, each once: those with the longest cached prefixes, short queues, and any."""
+    turn = (seed >> 16) % len(able)
+    turned = able[turn:] + able[:turn]
+    picked = sorted(turned, key=_queue)[:_SHORTEST] + turned[:_OTHERS]
+    if cached_tokens:
+        by_id = dict(zip(map(_id, able), able, strict=True))
+        owners = sorted(cached_tokens.items(), key=_second, reverse=True)[:_OWNERS]
+        picked += [by_id[owner] for owner, _ in owners if owner in by_id]
+    return list(dict(zip(map(_id, picked), picked, strict=True)).values())
