@@ -197,6 +197,10 @@ class Metrics:
         """Returns the routing policy of a pool."""
         return self._policies.get(pool, OTHER)
 
+    def attempt_failed(self, endpoint: str, error_type: str) -> None:
+        """An attempt failed just now: its request may still run for long, at another endpoint."""
+        self.errors.at(endpoint, error_type).add()
+
     def retried(self, pool: str, reason: str) -> None:
         self.retries.at(pool, reason).add()
 
@@ -436,8 +440,6 @@ class EndpointSeries:
             self._ok.value += 1
         else:
             metrics.attempts.at(pool, model, endpoint, role, outcome).add()
-            if attempt.error_type is not None:
-                metrics.errors.at(endpoint, attempt.error_type).add()
         sent_s, ended_s = attempt.sent_s, attempt.ended_s
         if sent_s is None or ended_s is None:
             return

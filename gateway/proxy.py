@@ -213,6 +213,8 @@ class Proxy:
         except (AdapterError, TransportError, TimedOut) as failure:
             error = self._failed(call, endpoint, attempt, relay, failure)
             attempt.outcome, attempt.error_type = error.outcome, error.error_type
+            if error.error_type is not None:
+                self._metrics.attempt_failed(endpoint.id, error.error_type)
             return error
         except asyncio.CancelledError:
             attempt.outcome = "cancelled"

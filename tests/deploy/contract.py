@@ -39,6 +39,8 @@ NUMBERS: Mapping[str, frozenset[str]] = {
         "weir_endpoint_attempts_total": "pool model endpoint role outcome",
         "weir_endpoint_in_flight": "pool endpoint",
         "weir_endpoint_errors_total": "endpoint error_type",
+        "weir_hedges_total": "pool result",
+        "weir_hedges_withheld_total": "pool reason",
         "weir_resumes_total": "pool result",
         "weir_retries_total": "pool reason",
         "weir_endpoint_healthy": "pool endpoint",
