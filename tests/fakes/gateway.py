@@ -35,11 +35,15 @@ def config(
     pool_options: Mapping[str, Any] | None = None,
     **top: object,
 ) -> str:
-    """A configuration of one pool; an endpoint is a URL or its mapping. JSON is YAML."""
+    """A configuration of one pool; an endpoint is a URL or its mapping. JSON is YAML.
+
+    Unless another policy is given, idle endpoints take turns: a test knows who is asked.
+    """
     made = [{"url": e, "engine": engine} if isinstance(e, str) else {"engine": engine, **e} for e in endpoints]
     given = dict(pool_options or {})
     patient = {block: {**limits, **given.pop(block, {})} for block, limits in PATIENT.items()}
-    return json.dumps({"pools": {pool: {"endpoints": made, **patient, **given}}, **top}, indent=1)
+    turns = {"routing": {"policy": "least_in_flight", **given.pop("routing", {})}}
+    return json.dumps({"pools": {pool: {"endpoints": made, **patient, **turns, **given}}, **top}, indent=1)
 
 
 @dataclass(frozen=True, slots=True)
