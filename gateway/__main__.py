@@ -14,6 +14,7 @@ from . import (
     endpoints_command,
     explain_command,
     readmit_command,
+    replay_command,
     serve_command,
 )
 from .simulator import command as engine_command
@@ -22,6 +23,7 @@ _COMMANDS = {
     "serve": (serve_command, "serve the configured engines, or those found on well-known local ports"),
     "check": (check_command, "say everything that is wrong with a configuration file"),
     "explain": (explain_command, "say where the time of a request went"),
+    "replay": (replay_command, "make recorded choices of an endpoint again, by another policy"),
     "endpoints": (endpoints_command, "list the endpoints of a gateway that runs, and how they are"),
     "drain": (drain_command, "let an endpoint finish what it has, and send it nothing new"),
     "readmit": (readmit_command, "send requests again to an endpoint that was drained or ejected"),

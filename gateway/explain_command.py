@@ -11,8 +11,6 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 
 from .arguments import duration_s, whole
-from .config import Config
-from .config.file import DEFAULT_FILE, load
 from .config.problems import ConfigError
 from .explain.heatmap import heatmap
 from .explain.heatmap_picture import NoPlots, draw_picture
@@ -20,7 +18,7 @@ from .explain.heatmap_text import draw_text
 from .explain.source import FileSource, GatewaySource, Source, SourceError
 from .explain.waterfall import listing, pipeline, waterfall
 from .recorder.asking import DEFAULT_SINCE, not_recorded
-from .recorder.location import recorder_path
+from .recorder.file_arguments import add_file_arguments, named_file
 
 # A request that came so long before a heat map begins may still have waited in it.
 BEFORE_S = 600.0
@@ -40,11 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--png", type=Path, metavar="FILE", help="with --heatmap: write a picture")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     source = parser.add_argument_group("where to look (default: the file that `weir serve` writes by itself)")
-    source.add_argument(
-        "-c", "--config", metavar="FILE",
-        help=f"configuration of the gateway whose file is read (default: {DEFAULT_FILE}, if there is one)",
-    )  # fmt: skip
-    source.add_argument("--file", type=Path, metavar="FILE", help="a flight recorder's file")
+    add_file_arguments(source)
     source.add_argument("--url", help="ask a gateway that runs, for example http://127.0.0.1:8080")
     source.add_argument("--token", help="with --url: the gateway's admin.token")
 
@@ -116,16 +110,10 @@ def _source(args: argparse.Namespace) -> Source:
 
 
 def _file(args: argparse.Namespace) -> FileSource:
-    path = args.file or recorder_path(_config(args.config))
+    path = named_file(args)
     if path is None:
         raise SourceError("this configuration keeps flight records in memory: ask the gateway with --url")
     return FileSource(path)
-
-
-def _config(path: str | None) -> Config:
-    if path is None and not Path(DEFAULT_FILE).exists():
-        return Config.model_construct()  # what `weir serve` goes by without a file
-    return load(path or DEFAULT_FILE)
 
 
 def _draw(picture: RenderableType) -> None:

@@ -24,6 +24,10 @@ class Outputs(Protocol):
     @property
     def awaits_first_s(self) -> float | None: ...
 
+    def give_up(self) -> None:
+        """Ends the wait for a first output: there will be none. Nothing happens if there was one."""
+        ...
+
 
 class OwnLoad:
     """Counts what is open at one endpoint; exact, for every way out of a lease gives back what it took.

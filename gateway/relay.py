@@ -512,6 +512,11 @@ class Relay:
     def awaits_first_s(self) -> float | None:
         return self._attempt.sent_s if self._stream and not self._outputs else None
 
+    def give_up(self) -> None:
+        sent_s = self.awaits_first_s
+        if sent_s is not None:
+            self._fail(TimedOut("first_token", perf_counter() - sent_s))
+
     # --- deadlines.Watched
 
     def on_due(self, now_s: float) -> None:

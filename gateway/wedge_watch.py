@@ -50,6 +50,15 @@ def _look(pool: Pool, endpoint: Endpoint, now_s: float) -> None:
     peers = [other.own.slowest for other in pool.endpoints.values() if other is not endpoint]
     if is_wedged(waiting(endpoint), own.slowest, _slowest(peers), now_s, needed=needed):
         pool.wedged(endpoint)
+        if endpoint.health.name == "ejected":
+            _give_up(endpoint)
+
+
+def _give_up(endpoint: Endpoint) -> None:
+    """Whoever has nothing yet need not wait for a time-out: another endpoint may serve it."""
+    for lease in list(endpoint.own.pending):
+        if lease.outputs is not None:
+            lease.outputs.give_up()
 
 
 def waiting(endpoint: Endpoint) -> Waiting:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .types import Answered, FirstOutput
+from .types import Answered, EndpointSnapshot, FirstOutput, RouteQuery
 
 REQUEST_TOKENS = 300.0  # a request slows every step of its engine as much as this many tokens held
+MOST_PROGRESS = 0.9  # of the oldest prompt: it is not done before it has answered
 KNEE_TOKENS = 40_000.0  # tokens held at which the gap is twice that of an idle engine
 _WORK_KEPT = 0.96  # of the work done, per first output
 _IDLE_KEPT = 0.98  # of what idle endpoints told, likewise
@@ -156,3 +157,20 @@ def after_answer(known: EngineSpeed | None, sample: Answered) -> EngineSpeed:
         outputs=outputs,
         outputs_s=outputs_s,
     )
+
+
+def first_output_s(known: EngineSpeed, endpoint: EndpointSnapshot, query: RouteQuery, now_s: float) -> float:
+    """Returns how long the first output of a request would take at an endpoint whose first outputs told of its speed.
+
+    What ``routing.latency`` reckons in its loop, for who asks about one endpoint at a time.
+    """
+    tokens = endpoint.pending_tokens + query.prompt_tokens - query.cached_tokens.get(endpoint.endpoint_id, 0)
+    ttft_s = known.base_s + tokens * known.token_s + endpoint.load_penalty_s
+    if endpoint.oldest_s is not None:
+        spent_s = now_s - max(known.last_first_s, endpoint.oldest_s + known.base_s)
+        ttft_s -= min(max(spent_s, 0.0), MOST_PROGRESS * endpoint.oldest_tokens * known.token_s)
+    slots, in_flight = endpoint.slots, endpoint.in_flight
+    if slots is not None and in_flight >= slots:
+        held_tokens = endpoint.held_tokens + query.prompt_tokens + REQUEST_TOKENS * in_flight + KNEE_TOKENS
+        ttft_s += (in_flight + 1 - slots) * known.output_tokens * known.pace_s * held_tokens / slots
+    return ttft_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from ..engine_speed import KNEE_TOKENS, REQUEST_TOKENS, EngineSpeed, after_answer, after_first_output
+from ..engine_speed import KNEE_TOKENS, MOST_PROGRESS, REQUEST_TOKENS, EngineSpeed, after_answer, after_first_output
 from ..types import Answered, Choice, EndpointSnapshot, FirstOutput, PoolView, RouteQuery, eligible
 
 _ALL = 16  # so many endpoints are all looked at; of more, a sample
@@ -16,7 +16,6 @@ _NEW = 3  # first outputs until an endpoint may have more than one request witho
 _NEAR = 0.02  # as much above the least cost, as a share of it, is as good
 _PACE_WEIGHT = 0.1  # of the answer's time where its pace is at the SLO; at half the gap, half of that
 _SLOW_PACE = 0.8  # of the SLO: what is slower than that counts whole
-_MOST_PROGRESS = 0.9  # of the oldest prompt: it is not done before it has answered
 _UNHEARD_S = 30.0
 _ASK_AGAIN = 50  # one decision in so many goes to an idle endpoint that was not heard of for so long
 _Speed = tuple[float, float, float, float, float]  # an EngineSpeed's first five
@@ -71,7 +70,7 @@ class Latency:
                 oldest_s += base_s
                 spent_s = now_s - (last_first_s if last_first_s > oldest_s else oldest_s)
                 if spent_s > 0.0:
-                    most_s = _MOST_PROGRESS * oldest_tokens * token_s
+                    most_s = MOST_PROGRESS * oldest_tokens * token_s
                     ttft_s -= spent_s if spent_s < most_s else most_s
             elif now_s - last_first_s > _UNHEARD_S:
                 unheard.append(len(costs))

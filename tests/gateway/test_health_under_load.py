@@ -89,7 +89,7 @@ async def under_load(gw: RunningGateway) -> AsyncGenerator[Load]:
 def health(**changes: object) -> dict[str, Any]:
     return {
         "health": {"interval": "50ms", "timeout": "20s", "eject": "1h", "eject_max": "1h", **changes},
-        "timeouts": {"first_token": "6s", "stall": "6s"},
+        "timeouts": {"first_token": "60s", "stall": "60s"},
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.engine_speed import EngineSpeed
+from policies.engine_speed import EngineSpeed, first_output_s
 from policies.routing.latency import Latency
 from policies.types import Answered, EndpointSnapshot, FirstOutput, PoolView, RouteQuery
 
@@ -211,3 +211,22 @@ def test_its_targets_are_the_pools() -> None:
     strict_pace, strict_first = Latency(ttft_slo_s=10.0, itl_slo_s=0.03), Latency(ttft_slo_s=0.5, itl_slo_s=1.0)
     chosen_by = [policy.choose(pool(near, late), ASKED) for policy in (strict_pace, strict_first)]
     assert [choice and choice.endpoint_id for choice in chosen_by] == ["late", "near"]
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        endpoint("e"),
+        endpoint("e", SLOW, pending_tokens=4000),
+        endpoint("e", pending_tokens=4000, oldest_s=NOW_S - 0.25),
+        endpoint("e", pending_tokens=4000, oldest_s=NOW_S - 60.0),
+        endpoint("e", in_flight=5, slots=4, held_tokens=9000),
+        endpoint("e", load_penalty_s=3.0),
+    ],
+)
+def test_who_asks_about_one_endpoint_is_told_what_the_choice_goes_by(there: EndpointSnapshot) -> None:
+    query = RouteQuery(prompt_tokens=2000, cached_tokens={"e": 500})
+    choice = Latency().choose(pool(there), query)
+    assert choice is not None
+    assert there.learnt is not None
+    assert f"in {first_output_s(there.learnt, there, query, NOW_S):.2f} s" in choice.reason

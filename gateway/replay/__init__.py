@@ -1,0 +1,1 @@
+"""Recorded decisions, made again by another policy."""

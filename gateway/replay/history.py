@@ -1,0 +1,83 @@
+"""What happened, in the order in which it happened: decisions, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from policies.types import Answered, FirstOutput
+
+from ..flight import AttemptRecord, Decision, FlightRecord
+from ..lessons import answered
+
+
+class Decided(NamedTuple):
+    """An endpoint was chosen.
+
+    Attributes:
+        took_s: From then to its first output; None if there was none that counts.
+    """
+
+    request_id: str
+    decision: Decision
+    endpoint_id: str
+    reason: str
+    took_s: float | None
+
+
+class Taught(NamedTuple):
+    """An endpoint answered: what a policy could learn."""
+
+    endpoint_id: str
+    sample: FirstOutput | Answered
+
+
+Event = Decided | Taught
+_Kind = Literal[0, 1]
+
+
+def history(records: Iterable[FlightRecord]) -> list[Event]:
+    """Returns what the records tell, the oldest first. Attempts whose decision was not noted tell nothing."""
+    events: list[tuple[float, _Kind, int, Event]] = []
+    for record in records:
+        # Processes of different starts of the machine have different clocks; the wall's is one for all
+        zero_unix_s = record.received_unix_s - record.received_s
+        for attempt in record.attempts:
+            if attempt.decision is None:
+                continue
+            for at_s, kind, event in _told(record, attempt, attempt.decision):
+                events.append((zero_unix_s + at_s, kind, len(events), event))
+    return [event for *_, event in sorted(events, key=lambda event: event[:3])]
+
+
+def _told(record: FlightRecord, attempt: AttemptRecord, decision: Decision) -> Iterable[tuple[float, _Kind, Event]]:
+    endpoint_id, sent_s, first_s = attempt.endpoint_id, attempt.sent_s, attempt.first_output_s
+    took_s = None if first_s is None or attempt.outcome == "cancelled" else first_s - attempt.chosen_s
+    # What is learnt at the moment of a decision was not known to it
+    yield (
+        attempt.chosen_s,
+        0,
+        Decided(record.request_id, decision, endpoint_id, attempt.reason, took_s),
+    )
+    if sent_s is not None and first_s is not None:
+        yield first_s, 1, Taught(endpoint_id, _first_output(attempt, decision, sent_s, first_s))
+    if attempt is record.attempts[-1] and attempt.outcome == "ok" and attempt.ended_s is not None:
+        sample = answered(attempt, record)
+        if sample is not None:
+            yield attempt.ended_s, 1, Taught(endpoint_id, sample)
+
+
+def _first_output(attempt: AttemptRecord, decision: Decision, sent_s: float, first_s: float) -> FirstOutput:
+    query = decision.query
+    there = next(e for e in decision.view.endpoints if e.endpoint_id == attempt.endpoint_id)
+    uncached_tokens = query.prompt_tokens - query.cached_tokens.get(attempt.endpoint_id, 0)
+    return FirstOutput(
+        sent_s,
+        first_s,
+        query.prompt_tokens,
+        uncached_tokens,
+        there.pending,
+        there.pending_tokens,
+        there.held_tokens,
+        attempt.in_flight,
+    )

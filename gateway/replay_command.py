@@ -1,0 +1,64 @@
+"""``weir replay``: what another routing policy would have done with the requests of the last minutes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from rich.console import Console
+
+from policies.routing import ROUTING
+
+from .arguments import duration_s
+from .config.problems import ConfigError
+from .explain.source import FileSource, SourceError
+from .recorder.asking import DEFAULT_SINCE
+from .recorder.file_arguments import add_file_arguments, named_file
+from .replay.comparison import Comparison, compare
+from .replay.history import history
+from .replay.table import as_json, drawn
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", choices=sorted(ROUTING), required=True, help="who chooses instead")
+    parser.add_argument(
+        "--since", type=duration_s, default=DEFAULT_SINCE, metavar="TIME",
+        help=f"the requests of the last so many minutes (default: {DEFAULT_SINCE})",
+    )  # fmt: skip
+    parser.add_argument("--pool", metavar="NAME", help="this pool only")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_file_arguments(
+        parser.add_argument_group("where to look (default: the file that `weir serve` writes by itself)")
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns the exit code: 0, or 1 if nothing was found."""
+    now_s = time.time()
+    try:
+        path = named_file(args)
+        if path is None:
+            raise SourceError("this configuration keeps flight records in memory: set recorder.path")
+        records = list(FileSource(path).between(now_s - args.since, now_s, args.pool))
+    except (SourceError, ConfigError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    told = dict[str, Comparison]()
+    for pool in sorted({record.pool for record in records if record.pool}):
+        events = history(record for record in records if record.pool == pool)
+        if events:
+            told[pool] = compare(events, ROUTING[args.policy]())
+    if not told:
+        of_pool = f" of {args.pool}" if args.pool else ""
+        print(f"no choices{of_pool} are recorded of that time; --since 1h looks further back", file=sys.stderr)
+        return 1
+    if args.json:
+        print(json.dumps({pool: as_json(args.policy, comparison) for pool, comparison in told.items()}, indent=2))
+        return 0
+    console = Console(highlight=False, markup=False)
+    for pool, comparison in told.items():
+        console.print(drawn(pool, args.policy, comparison))
+        console.print()
+    return 0
