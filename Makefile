@@ -16,7 +16,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-demo setup-node setup-clients setup-vllm fmt check test test-nginx test-node test-engine test-clients test-vllm bench bench-quick run demo dashboards pictures fuzz lock hooks clean
+.PHONY: help setup setup-demo setup-node setup-clients setup-vllm fmt check test test-nginx test-node test-engine test-clients test-vllm bench bench-quick bench-routing run demo dashboards pictures fuzz lock hooks clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ test-vllm: setup setup-clients setup-vllm ## heavy, and not in `test`: tests/liv
 
 bench: $(VENV)/base ## every scenario against the peers; writes bench/RESULTS.md
 	bench/run.sh all
+
+bench-routing: $(VENV)/base ## routing by latency before the referee, half an hour
+	$(BIN)/python -m bench.routing table --policy-module bench.routing.weir_policy:factory --policy ours
 
 bench-quick: $(VENV)/base ## Weir, direct and vllm-router only
 	bench/run.sh quick

@@ -30,6 +30,7 @@ TARGETS = (
     "test-vllm",
     "bench",
     "bench-quick",
+    "bench-routing",
     "run",
     "demo",
     "dashboards",
