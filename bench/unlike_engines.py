@@ -33,8 +33,8 @@ from gateway.demo.readiness import until_healthy
 
 SLOTS = 4
 START_S = 60.0
-ANSWER_TOKENS = (8, 64)
-PROMPT_WORDS = (20, 400)
+ANSWER_TOKENS = (4, 32)
+PROMPT_WORDS = (10, 150)
 WORDS = (
     "quick",
     "brown",
@@ -105,7 +105,7 @@ async def judged(policy: str, urls: list[str], asked: list[Asked]) -> tuple[list
         "listen": "127.0.0.1:0",
         "pools": {"m": pool},
         "recorder": {"path": "memory"},
-        "stream": {"keepalive": 0},  # it would send the head before an endpoint is known
+        "stream": {"keepalive": "1h"},  # it would send the head before an endpoint is known
     }
     with io.BytesIO() as nowhere:
         weir = await server.start(Config.model_validate(options), nowhere)
