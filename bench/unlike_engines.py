@@ -1,10 +1,11 @@
 """Routing between two real engines of unlike speed: time to the first token by policy, under requests at random times.
 
-    python -m bench.unlike_engines [--requests 120] [--rate 0.9] [--policies round_robin,least_in_flight,latency]
+    python -m bench.unlike_engines [--requests 80] [--rate 0.4] [--policies round_robin,least_in_flight,latency]
 
 Two llama.cpp servers with the demo's model, one with a single thread and one with two, behind one gateway after the
-other. Each policy gets the same prompts at the same times; the first requests, by which `latency` learns, count too.
-Needs the demo's engine (`make demo`), and takes as long as the requests come.
+other. Each policy gets prompts of the same lengths at the same times, but other words: an engine that remembers the
+prompts of the policy before would answer sooner. The first requests, by which `latency` learns, count too. Needs the
+demo's engine (`make demo`), and takes as long as the requests come.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ class Asked:
         body: Without the model.
     """
 
-    def __init__(self, at_s: float, chance: random.Random) -> None:
+    def __init__(self, at_s: float, chance: random.Random, words: random.Random) -> None:
         self.at_s = at_s
-        text = " ".join(chance.choices(WORDS, k=chance.randint(*PROMPT_WORDS)))
+        text = " ".join(words.choices(WORDS, k=chance.randint(*PROMPT_WORDS)))
         self.body: dict[str, Any] = {
             "messages": [{"role": "user", "content": text}],
             "max_tokens": chance.randint(*ANSWER_TOKENS),
@@ -73,13 +74,13 @@ class Asked:
         }
 
 
-def arrivals(requests: int, rate: float, seed: int) -> list[Asked]:
-    """Poisson."""
-    chance = random.Random(seed)
+def arrivals(requests: int, rate: float, seed: int, policy: str) -> list[Asked]:
+    """Poisson; the words are the policy's own."""
+    chance, words = random.Random(seed), random.Random(f"{seed} {policy}")
     at_s, made = 0.0, list[Asked]()
     for _ in range(requests):
         at_s += chance.expovariate(rate)
-        made.append(Asked(at_s, chance))
+        made.append(Asked(at_s, chance, words))
     return made
 
 
@@ -145,9 +146,9 @@ async def run(args: argparse.Namespace) -> None:
             for threads in (1, 2)
         ]  # fmt: skip
         urls = [await until_healthy(process, START_S) for process in processes]
-        asked = arrivals(args.requests, args.rate, args.seed)
         print("| policy | TTFT p50 s | p90 s | p99 s | served by one thread |\n| --- | ---: | ---: | ---: | ---: |")
         for policy in args.policies.split(","):
+            asked = arrivals(args.requests, args.rate, args.seed, policy)
             rising, served = await judged(policy, urls, asked)
             figures = " | ".join(f"{quantile(rising, share):.2f}" for share in (0.5, 0.9, 0.99))
             print(f"| {policy} | {figures} | {served['threads-1'] / len(rising):.0%} |", flush=True)
@@ -155,8 +156,8 @@ async def run(args: argparse.Namespace) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=120)
-    parser.add_argument("--rate", type=float, default=0.9, help="requests a second (%(default)s)")
+    parser.add_argument("--requests", type=int, default=80)
+    parser.add_argument("--rate", type=float, default=0.4, help="requests a second (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--policies", default="round_robin,least_in_flight,latency")
     args = parser.parse_args()
