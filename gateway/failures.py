@@ -25,12 +25,14 @@ _TIMER_TYPES = {
     "first_token": "first_token_timeout",
     "stall": "stall_timeout",
     "total": "total_timeout",
+    "wedged": "first_token_timeout",
 }
 _TIMER_WORDS = {
     "head": "did not begin to answer",
     "first_token": "gave no first token",
     "stall": "gave no further token",
     "total": "did not finish",
+    "wedged": "gave nothing to any request that waits there",
 }
 _KIND_TYPES = {"truncated": "truncated_stream", "malformed": "malformed_stream", "encoding": "malformed_stream"}
 
@@ -49,8 +51,10 @@ def explain(failure: AttemptFailure, endpoint: str) -> tuple[GatewayError, Blame
     if isinstance(failure, EngineFailed):
         return _engine(failure, endpoint)
     if isinstance(failure, TimedOut):
-        limit_s = round(failure.limit_s, 1) if failure.learned else failure.limit_s
-        limit = f"{limit_s:g} s (timeouts.{'learn' if failure.learned else failure.timer})"
+        rounded = failure.learned or failure.timer == "wedged"
+        limit = f"{round(failure.limit_s, 1) if rounded else failure.limit_s:g} s"
+        if failure.timer != "wedged":
+            limit += f" (timeouts.{'learn' if failure.learned else failure.timer})"
         words = f"{endpoint} {_TIMER_WORDS[failure.timer]} within {limit}"
         error = UpstreamTimeout(words, endpoint=endpoint, error_type=_TIMER_TYPES[failure.timer])
         if failure.timer == "total":

@@ -160,11 +160,14 @@ class FlightRecord:
 
     @property
     def final(self) -> AttemptRecord | None:
-        """The attempt that answered or, if none did, the last one that lost to no other; None before any."""
+        """The last attempt that answered, be it in part or, if none did, that lost to no other; None before any."""
+        last = None
         for attempt in reversed(self.attempts):
-            if not attempt.lost:
+            if attempt.outcome == "ok" or attempt.chunks:
                 return attempt
-        return None
+            if last is None and not attempt.lost:
+                last = attempt
+        return last
 
     @property
     def endpoint_id(self) -> str:

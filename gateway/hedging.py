@@ -94,10 +94,14 @@ class Race:
                 if not self._first_lost or task.uncancel() > cancellings:
                     raise
             timer.cancel()
-            if self._second is None or not (self._first_lost or (error is not None and _helps(error))):
+            if self._second is None:
                 return error
-            going_on, self._second = self._second, None
-            return await going_on
+            if self._first_lost or (error is not None and not self._decided and _helps(error)):
+                going_on, self._second = self._second, None
+                return await going_on
+            if not self._decided:
+                self._claim(self._runners[0])  # its failure is what the client is told
+            return error
         finally:
             timer.cancel()
             self._decided = True

@@ -39,7 +39,7 @@ def learn_waits(usual: UsualWaits, attempt: AttemptRecord, record: FlightRecord,
         return
     if attempt.outcome == "ok":
         usual.first_output(record.stream, prompt_tokens, (attempt.first_output_s or ended_s) - sent_s)
-        if record.stream and record.chunks > 1:
+        if record.stream and record.chunks > 1 and not attempt.resumes:  # until it went on is no engine's gap
             usual.longest_gap(record.longest_gap_s)
     elif attempt.lost and attempt.role == "primary":  # a second one has not waited for as long as is late
         usual.first_output(record.stream, prompt_tokens, ended_s - sent_s)

@@ -136,12 +136,13 @@ class Proxy:
             raise _no_choice(pool, call.request, needs)
         while True:
             tried |= {attempt.endpoint_id}
-            late_s = None if pool.hedges is None else _late_after_s(call)
+            late_s = None if pool.hedges is None else _late_after_s(call, attempt)
             if late_s is None:
                 error = await self._attempt(call, pool.endpoints[attempt.endpoint_id], attempt)
             else:
                 error = await self._race(call, attempt, call.query._replace(tried=tried), late_s)
-                tried |= {attempt.endpoint_id for attempt in record.attempts}
+                # One that lost to another has not failed
+                tried = frozenset([each.endpoint_id for each in record.attempts if not each.lost])
             if error is None:
                 return
             if call.committed and call.request.stream and not call.opaque:
@@ -156,6 +157,9 @@ class Proxy:
             # Neither a refused connection nor an engine that lacks something tells anything about the next endpoint
             if error.error_type != "connect" and not error.elsewhere:
                 await asyncio.sleep(wait_s(len(tried) + 1, random.random()))
+                attempt = chosen(pool, call.query._replace(tried=tried), perf_counter())  # things may have changed
+                if attempt is None:
+                    raise error
 
     async def _race(
         self, call: Call, first: AttemptRecord, elsewhere: RouteQuery, late_s: float
@@ -228,7 +232,8 @@ class Proxy:
                 learn_waits(pool.usual, attempt, record, tokens)
         if (sample := answered(attempt, record)) is not None:
             lease.answered(sample)
-            pool.prompts.answered(call.prompt, endpoint.id, sample)
+            if not attempt.resumes:  # that prompt was not the client's own
+                pool.prompts.answered(call.prompt, endpoint.id, sample)
             endpoint.answered(attempt.timings)
         pool.succeeded(endpoint)
         return None
@@ -253,6 +258,8 @@ class Proxy:
             call.pool.refused_credential(endpoint)
         elif whose == "busy":
             call.pool.refused(endpoint, failure)
+        elif error.error_type == "total_timeout" and endpoint.health.on_trial and attempt.head_s is None:
+            call.pool.failed(endpoint, error.error_type)  # or else the next request is its trial, and fares no better
         return error
 
     def _busy(self, call: Call, endpoint: Endpoint, relay: Relay, error: GatewayError) -> None:
@@ -394,13 +401,18 @@ class Proxy:
         return headers
 
 
-def _late_after_s(call: Call) -> float | None:
-    """Counts a request of a pool that hedges; returns after how long without an output it is late, None for never."""
+def _late_after_s(call: Call, first: AttemptRecord) -> float | None:
+    """Counts a request of a pool that hedges; returns after how long without an output it is late, None for never.
+
+    A stream that tries an endpoint is never: if others answered its trials, one that hangs would stay on trial.
+    """
     pool = call.pool
     hedges, usual = pool.hedges, pool.usual
     if hedges is None or usual is None or call.record.attempts or call.request.operation not in HEDGED:
         return None
     hedges.request(perf_counter())
+    if call.record.stream and pool.endpoints[first.endpoint_id].health.on_trial:
+        return None
     return late_after_s(usual.first_outputs(call.record.stream, call.query.prompt_tokens), hedges.rules)
 
 

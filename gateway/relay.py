@@ -35,7 +35,7 @@ class TimedOut(Exception):
     """A timer of the pool ran out.
 
     Attributes:
-        timer: ``head``, ``first_token``, ``stall`` or ``total``.
+        timer: ``head``, ``first_token``, ``stall`` or ``total``; ``wedged`` if the endpoint was found to hang.
         learned: The limit is not the configured one, but what the pool's own answers taught.
     """
 
@@ -304,6 +304,8 @@ class Relay:
         record = self._record
         self._gaps.sum += self._gap_sum_s
         self._gap_sum_s = 0.0
+        if self._attempt.lost:  # the record tells of the other one
+            return
         record.longest_gap_s = max(record.longest_gap_s, self._longest_gap_s)
         record.bytes_out += self._bytes_out
         self._bytes_out = 0
@@ -515,7 +517,7 @@ class Relay:
     def give_up(self) -> None:
         sent_s = self.awaits_first_s
         if sent_s is not None:
-            self._fail(TimedOut("first_token", perf_counter() - sent_s))
+            self._fail(TimedOut("wedged", perf_counter() - sent_s))
 
     # --- deadlines.Watched
 

@@ -116,7 +116,10 @@ class Resumes:
         return decoder, Kept(request._replace(body={}), decoder.said, token_a_chunk(endpoint.adapter.name))
 
     def keep(self, call: Call, kept: Kept) -> None:
-        """The stream has begun."""
+        """The stream has begun. Nothing is kept if others that began since ``listen`` have taken the room."""
+        if self.kept_bytes + len(kept.request.raw) > ROOM_BYTES:
+            call.not_kept = _NO_ROOM
+            return
         self.kept_bytes += len(kept.request.raw)
         call.kept = kept
 
@@ -173,21 +176,25 @@ class Resumes:
         further = self._choose(call, broken, query)
         endpoint, kept = pool.endpoints[further.endpoint_id], call.kept
         assert kept is not None
-        kept.rest = await _rest(endpoint, kept, pool.name)
+        asked = await _rest(endpoint, kept, pool.name)
+        further.chosen_s = perf_counter()  # counting was no attempt yet
         if not pool.retries.take(perf_counter()):
             raise NotResumed("budget", "the pool's retry budget is used up")
         self._metrics.retried(pool.name, broken.error_type or broken.code)
-        call.request, kept.live, kept.joined = kept.rest.request, False, None
+        # Once it is sent, the longer request is needed no more, as the client's own is not
+        call.request, kept.rest = asked.request, asked._replace(request=kept.request)
+        kept.live, kept.joined = False, None
         before, record.usage = record.usage, None
-        error = await attempt(call, endpoint, further)
-        joined: JoinedStream | None = kept.joined
-        if joined is not None and kept.live:
-            record.usage = joined.joined_tokens()
-        else:
-            record.usage = before
-            if joined is not None:
-                joined.forget()
-        return error
+        try:
+            return await attempt(call, endpoint, further)
+        finally:
+            joined: JoinedStream | None = kept.joined
+            if joined is not None and kept.live:
+                record.usage = joined.joined_tokens()
+            else:
+                record.usage = before
+                if joined is not None:
+                    joined.forget()
 
     def _choose(self, call: Call, broken: GatewayError, query: RouteQuery) -> AttemptRecord:
         pool, record = call.pool, call.record
@@ -209,7 +216,7 @@ class Resumes:
             raise NotResumed("inexact", call.not_kept or _NO_RECIPE)
         if kept.said.unfit is not None:
             raise NotResumed("inexact", kept.said.unfit)
-        if len(record.attempts) >= pool.config.retries.attempts:
+        if sum(not each.lost for each in record.attempts) >= pool.config.retries.attempts:
             raise NotResumed("budget", "retries.attempts are used up")
         began_s = perf_counter()
         others = frozenset(id for id in pool.endpoints if id not in able)

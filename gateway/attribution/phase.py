@@ -41,7 +41,7 @@ class Phase(NamedTuple):
     | prefill | the engine reads the prompt |
     | engine_other | before the first output, and not in the engine's own times: its HTTP server, the network |
     | decode | from the first output to the end; of a resumed answer, of all its attempts |
-    | resume | from where one engine broke an answer off until another went on with it |
+    | resume | from where one engine broke an answer off until another went on with it, or the last had tried to |
     | client_write_wait | a slow client takes nothing |
     | gateway | everything else: Weir's own work |
 

@@ -20,7 +20,10 @@ def phases(record: FlightRecord) -> tuple[Phase, ...]:
     They sum to ``wall_s``: what no mark tells is ``gateway``.
     """
     end_s = record.received_s + wall_s(record)
-    answer = _resumed(record, end_s) if record.resumed else _attempt(record, answering(record), end_s)
+    broken = any([attempt.resumes for attempt in record.attempts])
+    answer = (
+        _broken(record, end_s) if broken else _attempt(answering(record), end_s, record, record.client_write_wait_s)
+    )
     told = [part for part in chain(_before(record, end_s), answer) if part.duration_s > 0]
     rest_s = wall_s(record) - sum(part.duration_s for part in told)
     return (*told, Phase("gateway", rest_s)) if rest_s > 0 else tuple(told)
@@ -60,21 +63,21 @@ def hedged_by(record: FlightRecord) -> AttemptRecord | None:
     return record.attempts[at - 1] if at else None
 
 
-def _resumed(record: FlightRecord, end_s: float) -> list[Phase]:
-    """Of an answer in several parts: the wait for the first one, the decodes together, the breaks together."""
-    parts = answering(record)
-    slow_s = record.client_write_wait_s
-    begun = _attempt(record, parts[:1], end_s)
-    waits = [part for part in begun if part.name not in ("decode", "client_write_wait")]
+def _broken(record: FlightRecord, end_s: float) -> list[Phase]:
+    """Of an answer that broke off: the wait for the first part, the decodes together, the breaks together."""
+    parts, last = answering(record), record.attempts[-1]
+    waits = [part for part in _attempt(parts[:1], end_s, record, 0.0) if part.name != "decode"]
     ends_s = [end_s if part.ended_s is None else part.ended_s for part in parts]
     firsts_s = [part.first_output_s or ended_s for part, ended_s in zip(parts, ends_s, strict=True)]
-    decode_s = sum(ended_s - first_s for first_s, ended_s in zip(firsts_s, ends_s, strict=True))
+    if last is not parts[-1]:  # nobody went on at last
+        firsts_s.append(end_s if last.ended_s is None else last.ended_s)
+    decode_s = sum(ended_s - first_s for first_s, ended_s in zip(firsts_s, ends_s, strict=False))
     broken_s = sum(first_s - ended_s for first_s, ended_s in zip(firsts_s[1:], ends_s, strict=False))
-    slow_s = min(slow_s, decode_s)
+    slow_s = min(record.client_write_wait_s, decode_s)
     return [*waits, Phase("decode", decode_s - slow_s), Phase("resume", broken_s), Phase("client_write_wait", slow_s)]
 
 
-def _attempt(record: FlightRecord, attempts: list[AttemptRecord], end_s: float) -> list[Phase]:
+def _attempt(attempts: list[AttemptRecord], end_s: float, record: FlightRecord, write_wait_s: float) -> list[Phase]:
     if not attempts:
         return []
     attempt = attempts[0]
@@ -83,12 +86,14 @@ def _attempt(record: FlightRecord, attempts: list[AttemptRecord], end_s: float) 
         return [Phase("connect", ended_s - attempt.chosen_s)]
     connected_s = attempt.chosen_s if attempt.reused or attempt.connected_s is None else attempt.connected_s
     connect = Phase("connect", connected_s - attempt.chosen_s)
-    return [connect, *_answer(record, attempt, attempt.sent_s, ended_s)]
+    return [connect, *_answer(record, attempt, attempt.sent_s, ended_s, write_wait_s)]
 
 
-def _answer(record: FlightRecord, attempt: AttemptRecord, sent_s: float, ended_s: float) -> list[Phase]:
+def _answer(
+    record: FlightRecord, attempt: AttemptRecord, sent_s: float, ended_s: float, write_wait_s: float
+) -> list[Phase]:
     """From the attempt sent to its end. While a slow client takes nothing, the engine is held back too."""
-    write_wait_s = min(record.client_write_wait_s, ended_s - sent_s)
+    write_wait_s = min(write_wait_s, ended_s - sent_s)
     span_s = ended_s - sent_s - write_wait_s
     if attempt.first_output_s is not None:
         wait_s = min(attempt.first_output_s - sent_s, span_s)

@@ -124,6 +124,11 @@ def _hedge_wait(record: FlightRecord, took: str) -> str:
     return f"waited {took}{where} until {_at(record)} was asked beside it (hedging)"
 
 
+def _resume(record: FlightRecord, took: str) -> str:
+    clause = f"going on at another endpoint took {took}"
+    return clause if record.attempts[-1].gave else f"{clause}, in the end in vain"
+
+
 def _final(record: FlightRecord) -> AttemptRecord:
     """Only what has an attempt has a part that asks for it."""
     return record.final or record.attempts[-1]
@@ -146,7 +151,7 @@ _CLAUSES: Mapping[PhaseName, Callable[[FlightRecord, str], str]] = {
     "prefill": _prefill,
     "engine_other": lambda record, took: f"{took} before {_at(record)}'s first output are in none of its own times",
     "decode": _decode,
-    "resume": lambda record, took: f"going on at another endpoint took {took}",
+    "resume": _resume,
     "client_write_wait": lambda _, took: f"the client took nothing for {took}",
     "gateway": lambda _, took: f"Weir itself took {took}",
 }

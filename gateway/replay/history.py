@@ -61,7 +61,7 @@ def _told(record: FlightRecord, attempt: AttemptRecord, decision: Decision) -> I
     )
     if sent_s is not None and first_s is not None:
         yield first_s, 1, Taught(endpoint_id, _first_output(attempt, decision, sent_s, first_s))
-    if attempt is record.attempts[-1] and attempt.outcome == "ok" and attempt.ended_s is not None:
+    if attempt.outcome == "ok" and not attempt.resumes and attempt.ended_s is not None:
         sample = answered(attempt, record)
         if sample is not None:
             yield attempt.ended_s, 1, Taught(endpoint_id, sample)

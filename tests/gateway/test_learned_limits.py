@@ -143,6 +143,17 @@ def test_a_first_attempt_that_lost_counts_as_slow_and_a_second_one_not_at_all(ro
     assert (0 if learnt is None else learnt.samples) == samples
 
 
+def test_what_lies_between_two_engines_is_no_usual_gap() -> None:
+    usual = UsualWaits()
+    record = FlightRecord("id", "POST", "/", 0.0, 0.0, [], operation="chat", stream=True, chunks=9, longest_gap_s=60.0)
+    went_on = AttemptRecord("e", "", 1.0, sent_s=1.0, first_output_s=1.1, ended_s=1.5, outcome="ok", resumes=True)
+    for _ in range(usual_waits.SAMPLES_NEEDED):
+        learn_waits(usual, went_on, record, 10)
+    limits = usual.limits(True, 10)
+    assert limits is not None
+    assert limits.stall_s == float("inf")
+
+
 # --- on sockets
 
 

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from adapters.types import EngineTimings, Usage
 from gateway.attribution.phases import phases, wall_s
+from gateway.attribution.verdict import verdict
 from gateway.flight import AttemptRecord, FlightRecord
-from tests.fakes.flight_records import attempt, flight, loaded
+from gateway.tracing.spans import Peer, SpanMaker
+from tests.fakes.flight_records import T0_S, attempt, flight, loaded
 
 Told = dict[str, tuple[Any, str]]
+PEERS = {"m-0": Peer("m-0", "vllm", "127.0.0.1", 8000, "latency")}
 
 
 def told(record: FlightRecord) -> Told:
@@ -266,3 +269,92 @@ def test_failed_attempts_before_the_two_are_retries() -> None:
     found = told(flight(failed, lost, answered))
     assert found["retries"] == (0.11, "measured")
     assert found["hedge_wait"] == (0.2, "measured")
+
+
+# --- all of them together: a race, attempts again, and an answer that breaks off
+
+
+@st.composite
+def mixed(draw: st.DrawFn) -> FlightRecord:
+    """As the request's path makes them: a first attempt, perhaps raced; others; and what goes on with the answer."""
+    now_s = 0.01
+    tries: list[AttemptRecord] = []
+
+    def passes() -> float:
+        nonlocal now_s
+        now_s += draw(st.floats(0.001, 3))
+        return now_s
+
+    def failed(**changes: Any) -> AttemptRecord:
+        chosen_s = passes()
+        sent_s = passes() if draw(st.booleans()) else None
+        return attempt(
+            chosen_s=chosen_s, connected_s=sent_s, sent_s=sent_s, head_s=None, first_output_s=None, ended_s=passes(),
+            **{"outcome": "upstream_error", "error_type": "reset", **changes},
+        )  # fmt: skip
+
+    def gave(chunks: int, **changes: Any) -> AttemptRecord:
+        chosen_s, sent_s, first_s = passes(), passes(), passes()
+        reused = draw(st.booleans())
+        return attempt(
+            chosen_s=chosen_s, connected_s=sent_s, sent_s=sent_s, reused=reused, first_output_s=first_s,
+            ended_s=passes(), chunks=chunks, **{"outcome": "upstream_error", "error_type": "truncated", **changes},
+        )  # fmt: skip
+
+    race = draw(st.sampled_from(["none", "first wins", "second wins", "second fails", "both fail"]))
+    answers = race in ("first wins", "second wins", "second fails")
+    if race in ("second wins", "both fail"):
+        tries.append(failed(outcome="cancelled", lost=True) if race == "second wins" else failed())
+    if race == "both fail":
+        tries.append(failed(role="hedge"))
+    if not answers:
+        tries += [failed() for _ in range(draw(st.integers(0, 2)))]
+        answers = draw(st.booleans())
+    breaks = answers and draw(st.booleans())
+    end: dict[str, Any] = {} if breaks else {"outcome": "ok", "error_type": None}
+    if answers:
+        tries.append(gave(draw(st.integers(1, 5)), role="hedge" if race == "second wins" else "primary", **end))
+    if race in ("first wins", "second fails"):
+        beside = tries[-1]
+        began_s = draw(st.floats(beside.chosen_s - T0_S, (beside.first_output_s or 0.0) - T0_S))
+        over = {"outcome": "cancelled", "lost": True} if race == "first wins" else {"outcome": "upstream_error"}
+        tries.append(
+            attempt(chosen_s=began_s, connected_s=None, sent_s=None, head_s=None, first_output_s=None,
+                    ended_s=(beside.first_output_s or 0.0) - T0_S, role="hedge", **over)
+        )  # fmt: skip
+    outcome = "ok" if answers else "upstream_error"
+    if breaks:
+        for _ in range(draw(st.integers(0, 2))):
+            tries.append(gave(draw(st.integers(1, 5)), resumes=True) if draw(st.booleans()) else failed(resumes=True))
+        outcome = draw(st.sampled_from(["ok", "upstream_error", "cancelled"]))
+        if outcome == "ok":
+            tries.append(gave(draw(st.integers(0, 5)), resumes=True, outcome="ok", error_type=None))
+    if not tries:
+        tries.append(failed())
+    for each in tries:
+        each.expected_prefill_s = draw(maybe_s)
+    record = flight(
+        done_s=passes(), outcome=outcome, span_id="00f067aa0ba902b7", client_write_wait_s=draw(st.just(0.0) | some_s)
+    )
+    record.attempts = tries
+    return record
+
+
+@settings(max_examples=500, deadline=None)
+@given(record=mixed())
+def test_the_parts_of_a_request_with_many_attempts_are_its_time(record: FlightRecord) -> None:
+    parts = phases(record)
+    assert all(part.duration_s > 0 for part in parts)
+    assert sum(part.duration_s for part in parts) == pytest.approx(wall_s(record), abs=1e-6)
+    names = [part.name for part in parts]
+    assert len(set(names)) == len(names)
+    final = record.final
+    assert final is not None
+    assert not final.lost
+    given = [each for each in record.attempts if each.chunks or each.outcome == "ok"]
+    assert final is (given[-1] if given else record.attempts[-1])
+    if not any(each.role == "hedge" for each in given):
+        assert "hedge_wait" not in names or not given
+    assert ("resume" in names) is any(each.resumes for each in record.attempts)
+    assert verdict(record, parts)
+    assert SpanMaker(("127.0.0.1", 80)).spans(record, PEERS)
