@@ -30,5 +30,5 @@ def chosen(pool: Pool, query: RouteQuery, began_s: float) -> AttemptRecord | Non
         chosen_s,
         route_s=chosen_s - began_s,
         span_id=new_span_id(),
-        decision=Decision(view, query._replace(blocks=query.blocks[:1]) if query.blocks else query),
+        decision=Decision(view, query._replace(blocks=query.blocks[:1]) if len(query.blocks) > 1 else query),
     )

@@ -166,6 +166,7 @@ class Endpoint:
                 self._facts.facts.slots,
                 self.load_penalty_s,
                 self._busy_until_s,
+                own.fruitless,
             )
         return own.seen
 

@@ -9,11 +9,14 @@ from .flight import AttemptRecord, FlightRecord
 
 
 def answered(attempt: AttemptRecord, record: FlightRecord) -> Answered | None:
-    """Returns what a good attempt, the record's last one, tells; None of what is no answer of a model."""
+    """Returns what a good attempt, the record's final one, tells; None of what is no answer of a model.
+
+    Of one that went on with a stream its own chunks count: the tokens are of another prompt, or of the whole answer.
+    """
     if attempt.sent_s is None or attempt.ended_s is None or record.operation == "other":
         return None
-    usage, first_s, token_s = record.usage, attempt.first_output_s, None
-    output_tokens = record.chunks if usage is None else usage.completion_tokens
+    usage, first_s, token_s = None if attempt.resumes else record.usage, attempt.first_output_s, None
+    output_tokens = attempt.chunks if usage is None else usage.completion_tokens
     if first_s is not None and output_tokens > 1 and not record.client_write_wait_s:
         token_s = ((record.last_output_s or attempt.ended_s) - first_s) / (output_tokens - 1)
     counted = usage is not None and not usage.estimated

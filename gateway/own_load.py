@@ -37,7 +37,8 @@ class OwnLoad:
         held_tokens: Tokens of their prompts, estimated.
         pending: Those without a first output, the oldest first.
         pending_tokens: Tokens of those prompts that its cache is not believed to hold.
-        answers: First outputs that came since it last came to life.
+        answers: First outputs that came since it last came to life, and whole answers that showed none.
+        fruitless: Attempts in a row that ended without either.
         ttft_s: From an attempt sent to its first output; smoothed, None before any.
         itl_s: Time an output token after the first, likewise.
         slowest: Its slowest recent first outputs; None before any.
@@ -50,6 +51,7 @@ class OwnLoad:
 
     __slots__ = (
         "answers",
+        "fruitless",
         "held_tokens",
         "in_flight",
         "itl_s",
@@ -72,6 +74,7 @@ class OwnLoad:
         self.pending: dict[Lease, None] = {}
         self.pending_tokens = 0
         self.answers = 0
+        self.fruitless = 0
         self.ttft_s: float | None = None
         self.itl_s: float | None = None
         self.slowest: Slowest | None = None
@@ -93,7 +96,7 @@ class OwnLoad:
 
     def revived(self) -> None:
         """The endpoint has come to life again: what it answered before says little of how it answers now."""
-        self.answers = 0
+        self.answers = self.fruitless = 0
         self.seen = None
 
 
@@ -109,6 +112,7 @@ class Lease:
         "_ahead_tokens",
         "_held_tokens",
         "_load",
+        "_showed",
         "outputs",
         "prompt_tokens",
         "taken_s",
@@ -121,6 +125,7 @@ class Lease:
         self.uncached_tokens = uncached_tokens
         self.taken_s = taken_s
         self.outputs: Outputs | None = None
+        self._showed = False
 
     def __enter__(self) -> Lease:
         load = self._load
@@ -143,13 +148,16 @@ class Lease:
         self.outputs = None
         if self in load.pending:
             self._no_longer_pending()
+            load.fruitless += 1  # unless it is told that all was well
         load.seen = None
 
     def first_output(self, sent_s: float, now_s: float) -> None:
         """The first output has come; to be told once, while the block runs."""
         load = self._load
         self._no_longer_pending()
+        self._showed = True
         load.answers += 1
+        load.fruitless = 0
         load.output_s = now_s
         load.newest_s = max(load.newest_s, self.taken_s)
         load.ttft_s = _smoothed(load.ttft_s, now_s - sent_s)
@@ -166,6 +174,14 @@ class Lease:
                 load.in_flight,
             )
             load.learnt = load.learner.first_output(load.learnt, sample)
+        load.seen = None
+
+    def served(self) -> None:
+        """The attempt ended well, and the block is over; whatever it was, the endpoint works."""
+        load = self._load
+        load.fruitless = 0
+        if not self._showed:
+            load.answers += 1
         load.seen = None
 
     def overtaken_since(self, at_s: float) -> bool:

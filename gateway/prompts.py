@@ -14,7 +14,7 @@ from policies.prefix_blocks import SEARCH_BYTES, chain, covered_bytes, value_at
 from policies.prefix_map import PrefixMap
 from policies.prefix_trust import FULL, Trust
 from policies.token_ratio import NOTHING_LEARNT
-from policies.types import NO_TOKENS, Answered, RouteQuery
+from policies.types import NO_TOKENS, NOTHING, Answered, RouteQuery
 
 from .media_parts import NO_MEDIA, Media, media_in
 
@@ -123,9 +123,9 @@ class Prompts:
         tokens = self.tokens(prompt)
         cached: Mapping[str, int] = NO_TOKENS
         if prompt.blocks and self.prefixes is not None and (held := self.prefixes.held(prompt.blocks)):
-            prompt = prompt._replace(held=held)
+            prompt = Prompt(*prompt[:-1], held)
             cached = self._believed(prompt, tokens)
-        return prompt, RouteQuery(needed=needs, prompt_tokens=tokens, blocks=prompt.blocks, cached_tokens=cached)
+        return prompt, RouteQuery(NOTHING, needs, tokens, prompt.blocks, cached)
 
     def tokens(self, prompt: Prompt) -> int:
         """Returns how many tokens a prompt is, estimated."""

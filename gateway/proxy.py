@@ -230,6 +230,7 @@ class Proxy:
                 race.leave(relay)
             if pool.usual is not None:
                 learn_waits(pool.usual, attempt, record, tokens)
+        lease.served()
         if (sample := answered(attempt, record)) is not None:
             lease.answered(sample)
             if not attempt.resumes:  # that prompt was not the client's own

@@ -16,7 +16,7 @@ from .config.problems import ConfigError
 from .explain.source import FileSource, SourceError
 from .recorder.asking import DEFAULT_SINCE
 from .recorder.file_arguments import add_file_arguments, named_file
-from .replay.comparison import Comparison, compare
+from .replay.comparison import compare
 from .replay.history import history
 from .replay.table import as_json, drawn
 
@@ -41,15 +41,11 @@ def run(args: argparse.Namespace) -> int:
         path = named_file(args)
         if path is None:
             raise SourceError("this configuration keeps flight records in memory: set recorder.path")
-        records = list(FileSource(path).between(now_s - args.since, now_s, args.pool))
+        records = FileSource(path).between(now_s - args.since, now_s, args.pool)
+        told = compare(history(record for record in records if record.pool), ROUTING[args.policy]())
     except (SourceError, ConfigError) as error:
         print(error, file=sys.stderr)
         return 1
-    told = dict[str, Comparison]()
-    for pool in sorted({record.pool for record in records if record.pool}):
-        events = history(record for record in records if record.pool == pool)
-        if events:
-            told[pool] = compare(events, ROUTING[args.policy]())
     if not told:
         of_pool = f" of {args.pool}" if args.pool else ""
         print(f"no choices{of_pool} are recorded of that time; --since 1h looks further back", file=sys.stderr)

@@ -7,6 +7,7 @@ to make.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
@@ -31,7 +32,7 @@ class EndpointSnapshot(NamedTuple):
         oldest_s: When the oldest of them was sent, monotonic.
         oldest_tokens: Its part of ``pending_tokens``.
         held_tokens: Prompt tokens of all in flight, estimated.
-        answers: First outputs that came since it last came to life.
+        answers: First outputs that came since it last came to life, and whole answers that showed none.
         ttft_s: From an attempt sent to its first output, smoothed.
         itl_s: Time an output token after the first, smoothed.
         running: Requests that its engine said it works on.
@@ -42,6 +43,7 @@ class EndpointSnapshot(NamedTuple):
         slots: Requests that its engine said it works on at once.
         load_penalty_s: What a request there waits for the model to be loaded; 0 if it is, or may be.
         busy_until_s: Until when its engine asked for patience (Retry-After), monotonic; None if it did not.
+        fruitless: Requests in a row that ended there without an answer; 0 again with the next output.
     """
 
     endpoint_id: str
@@ -65,6 +67,7 @@ class EndpointSnapshot(NamedTuple):
     slots: int | None = None
     load_penalty_s: float = 0.0
     busy_until_s: float | None = None
+    fruitless: int = 0
 
 
 class PoolView(NamedTuple):
@@ -177,6 +180,9 @@ class Learner(Protocol):
     def answered(self, known: Any, sample: Answered) -> Any: ...
 
 
+_busy_until_s = itemgetter(EndpointSnapshot._fields.index("busy_until_s"))
+
+
 def eligible(view: PoolView, query: RouteQuery) -> list[EndpointSnapshot]:
     """The endpoints that can do what the request needs and that it has not tried.
 
@@ -187,6 +193,6 @@ def eligible(view: PoolView, query: RouteQuery) -> list[EndpointSnapshot]:
     able = [e for e in view.endpoints if needed <= e.capabilities] if needed else view.endpoints
     well = [e for e in able if e.health == "healthy" or (e.health == "half_open" and not e.in_flight)]
     found = [e for e in well if e.endpoint_id not in tried] if tried else well
-    if all([e.busy_until_s is None for e in found]):
+    if not any(map(_busy_until_s, found)):
         return found
     return [e for e in found if e.busy_until_s is None or e.busy_until_s <= now_s] or found

@@ -63,7 +63,7 @@ class FileSource:
         return [explanation(record) for record in found]
 
     def between(self, from_unix_s: float, to_unix_s: float, pool: str | None) -> Iterator[FlightRecord]:
-        """Yields the records of requests that came in a span of time, in order.
+        """Yields the records of requests that came in a span of time, about in the order in which they ended.
 
         Raises:
             SourceError: The file cannot be read.

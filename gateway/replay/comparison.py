@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from policies.engine_speed import EngineSpeed, after_first_output, first_output_s
-from policies.types import Choice, EndpointSnapshot, FirstOutput, Learner, RoutingPolicy
+from policies.types import Choice, FirstOutput, Learner, RoutingPolicy
 
-from .history import Decided, Event
+from .history import Decided, Event, Taught
 
 EXAMPLES = 5
+_MOST_KEPT = 1000  # of those that may turn out to be examples
 
 
 class Differing(NamedTuple):
@@ -58,65 +59,95 @@ class Comparison(NamedTuple):
     examples: list[Differing]
 
 
-def compare(events: Iterable[Event], policy: RoutingPolicy) -> Comparison:
-    """Makes each decision again, by what the policy could have known at that time."""
-    learner = policy if isinstance(policy, Learner) else None
-    learnt: dict[str, Any] = {}
-    speeds: dict[str, EngineSpeed] = {}
-    shares = Counter[str](), Counter[str]()
-    recorded_s, other_s, took_s = list[float](), list[float](), list[float]()
-    differing = list[Differing]()
-    differ = refused = 0
-    for event in events:
-        if not isinstance(event, Decided):
-            if isinstance(event.sample, FirstOutput):
-                speeds[event.endpoint_id] = after_first_output(speeds.get(event.endpoint_id), event.sample)
+class Comparing:
+    """Makes the decisions of one pool again, by what the policy could have known at each time."""
+
+    def __init__(self, policy: RoutingPolicy) -> None:
+        self._policy = policy
+        self._learner = policy if isinstance(policy, Learner) else None
+        self._learnt: dict[str, Any] = {}
+        self._speeds: dict[str, EngineSpeed] = {}
+        self._shares = Counter[str](), Counter[str]()
+        self._times_s = list[float](), list[float](), list[float]()
+        self._examples = list[Differing]()
+        self._differing = self._refused = 0
+
+    def take(self, event: Event) -> None:
+        """Takes the next event, in the order in which they happened."""
+        if isinstance(event, Decided):
+            self._decide(event)
+        else:
+            self._learn(event)
+
+    def comparison(self) -> Comparison:
+        """Returns what came of it so far."""
+        recorded_s, other_s, took_s = [sorted(times_s) for times_s in self._times_s]
+        return Comparison(
+            self._shares[0].total(),
+            self._differing,
+            self._refused,
+            *self._shares,
+            recorded_s,
+            other_s,
+            took_s,
+            _telling(self._examples),
+        )
+
+    def _learn(self, event: Taught) -> None:
+        endpoint_id, sample, learner = event.endpoint_id, event.sample, self._learner
+        if isinstance(sample, FirstOutput):
+            self._speeds[endpoint_id] = after_first_output(self._speeds.get(endpoint_id), sample)
             if learner is not None:
-                learn = learner.first_output if isinstance(event.sample, FirstOutput) else learner.answered
-                learnt[event.endpoint_id] = learn(learnt.get(event.endpoint_id), event.sample)  # type: ignore[arg-type]
-            continue
+                self._learnt[endpoint_id] = learner.first_output(self._learnt.get(endpoint_id), sample)
+        elif learner is not None:
+            self._learnt[endpoint_id] = learner.answered(self._learnt.get(endpoint_id), sample)
+
+    def _decide(self, event: Decided) -> None:
         view, query = event.decision
-        known = [e._replace(learnt=learnt.get(e.endpoint_id)) for e in view.endpoints]
-        choice = policy.choose(view._replace(endpoints=tuple(known)), query)
-        shares[0][event.endpoint_id] += 1
+        if self._learner is not None:
+            known = [e._replace(learnt=self._learnt.get(e.endpoint_id)) for e in view.endpoints]
+            view = view._replace(endpoints=tuple(known))
+        choice = self._policy.choose(view, query)
+        recorded_share, other_share = self._shares
+        recorded_share[event.endpoint_id] += 1
         if choice is None:
-            differ, refused = differ + 1, refused + 1
-            continue
-        shares[1][choice.endpoint_id] += 1
-        differ += choice.endpoint_id != event.endpoint_id
-        expected_s = [
-            _expected_s(speeds, view.endpoints, endpoint_id, event) for endpoint_id in (event.endpoint_id, choice[0])
-        ]
-        here_s, there_s = expected_s
+            self._differing += 1
+            self._refused += 1
+            return
+        other_share[choice.endpoint_id] += 1
+        self._differing += choice.endpoint_id != event.endpoint_id
+        here_s, there_s = [self._expected_s(event, at) for at in (event.endpoint_id, choice.endpoint_id)]
         if here_s is None or there_s is None:
-            continue
+            return
+        recorded_s, other_s, took_s = self._times_s
         recorded_s.append(here_s)
         other_s.append(there_s)
         if event.took_s is not None:
             took_s.append(event.took_s)
         if choice.endpoint_id != event.endpoint_id:
-            differing.append(_differing(event, choice, here_s - there_s))
-    return Comparison(
-        shares[0].total(),
-        differ,
-        refused,
-        *shares,
-        sorted(recorded_s),
-        sorted(other_s),
-        sorted(took_s),
-        _telling(differing),
-    )
+            self._examples.append(_differing(event, choice, here_s - there_s))
+            if len(self._examples) > _MOST_KEPT:
+                self._examples = _telling(self._examples)
+
+    def _expected_s(self, event: Decided, endpoint_id: str) -> float | None:
+        """When the first output was to be expected there; None if nothing was known of the endpoint."""
+        speed = self._speeds.get(endpoint_id)
+        if speed is None:
+            return None
+        view, query = event.decision
+        there = next(e for e in view.endpoints if e.endpoint_id == endpoint_id)
+        return first_output_s(speed, there, query, view.now_s)
 
 
-def _expected_s(
-    speeds: dict[str, EngineSpeed], endpoints: tuple[EndpointSnapshot, ...], endpoint_id: str, event: Decided
-) -> float | None:
-    """When the first output was to be expected there; None if nothing was known of the endpoint."""
-    speed = speeds.get(endpoint_id)
-    if speed is None:
-        return None
-    there = next(e for e in endpoints if e.endpoint_id == endpoint_id)
-    return first_output_s(speed, there, event.decision.query, event.decision.view.now_s)
+def compare(events: Iterable[Event], policy: RoutingPolicy) -> dict[str, Comparison]:
+    """Makes each decision again; returns what came of it by pool, by name."""
+    pools: dict[str, Comparing] = {}
+    for event in events:
+        comparing = pools.get(event.pool)
+        if comparing is None:
+            comparing = pools[event.pool] = Comparing(policy)
+        comparing.take(event)
+    return {pool: pools[pool].comparison() for pool in sorted(pools)}
 
 
 def _differing(event: Decided, choice: Choice, gain_s: float) -> Differing:

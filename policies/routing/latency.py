@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from ..types import Answered, Choice, EndpointSnapshot, FirstOutput, PoolView, R
 _ALL = 16  # so many endpoints are all looked at; of more, a sample
 _OWNERS, _SHORTEST, _OTHERS = 2, 3, 3  # the sample: longest cached prefixes, shortest queues, any
 _NEW = 3  # first outputs until an endpoint may have more than one request without
+_FRUITLESS = 3  # requests in a row without an answer, from which on an endpoint seems the slower the more they are
 _NEAR = 0.02  # as much above the least cost, as a share of it, is as good
 _PACE_WEIGHT = 0.1  # of the answer's time where its pace is at the SLO; at half the gap, half of that
 _SLOW_PACE = 0.8  # of the SLO: what is slower than that counts whole
@@ -24,6 +25,20 @@ _GUESS: _Speed = (0.1, 60e-6, 0.0, 0.0, 200.0)  # while nothing is known of any
 _id = itemgetter(EndpointSnapshot._fields.index("endpoint_id"))
 _second = itemgetter(1)
 _queue = itemgetter(EndpointSnapshot._fields.index("pending_tokens"))
+_LOAD = (
+    "endpoint_id",
+    "in_flight",
+    "pending_tokens",
+    "oldest_s",
+    "oldest_tokens",
+    "held_tokens",
+    "slots",
+    "load_penalty_s",
+    "fruitless",
+)
+_Load = tuple[str, int, int, float | None, int, int, int | None, float, int]
+# Unpacking a whole snapshot takes longer than reading those that are used.
+_load: Callable[[EndpointSnapshot], _Load] = itemgetter(*[EndpointSnapshot._fields.index(name) for name in _LOAD])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +64,9 @@ class Latency:
         now_s, seed, prompt_tokens, cached_tokens = view.now_s, view.seed, query.prompt_tokens, query.cached_tokens
         if len(able) > _ALL:
             able = _sample(able, cached_tokens, seed)
-        able = [e for e in able if e.answers >= _NEW or not e.pending] or able
+        ready = [e for e in able if e.answers >= _NEW or not e.pending]
+        if any([e.fruitless < _FRUITLESS for e in ready]):
+            able = ready
         speeds = _speeds(able)
         output_tokens = sum([speed[4] for speed in speeds]) / len(speeds)
         ttft_slo_s, pace_slo_s = self.ttft_slo_s, self.itl_slo_s * _SLOW_PACE
@@ -59,9 +76,9 @@ class Latency:
         ttfts_s: list[float] = []
         unheard: list[int] = []
         for (
-            (endpoint_id, _, in_flight, _, _, _, tokens, oldest_s, oldest_tokens, held, *_, slots, load_s, _),
+            (endpoint_id, in_flight, tokens, oldest_s, oldest_tokens, held, slots, load_s, fruitless),
             (base_s, token_s, last_first_s, pace_s, answer_tokens),
-        ) in zip(able, speeds, strict=True):
+        ) in zip(map(_load, able), speeds, strict=True):
             tokens += prompt_tokens
             if cached_tokens:
                 tokens -= cached_tokens.get(endpoint_id, 0)
@@ -83,6 +100,8 @@ class Latency:
                 cost += ttft_s - ttft_slo_s
             if gap_s > pace_slo_s:
                 cost += min(ttft_slo_s, output_tokens * (gap_s - pace_slo_s))
+            if fruitless >= _FRUITLESS:  # what fails at once is idle, and is not to look quick for it
+                cost *= fruitless
             costs.append(cost)
             ttfts_s.append(ttft_s)
         if unheard and not (seed >> 32) % _ASK_AGAIN:
@@ -91,6 +110,9 @@ class Latency:
         least = min(costs)
         most = least + _NEAR * abs(least)
         near = [i for i, cost in enumerate(costs) if cost <= most]
+        if not prompt_tokens and len(near) > 1:  # of such requests no queue grows, as far as tokens tell
+            fewest = min([able[i].pending for i in near])
+            near = [i for i in near if able[i].pending == fewest]
         best = near[seed % len(near)]
         chosen = able[best]
         return Choice(
@@ -127,7 +149,6 @@ def _sample(able: list[EndpointSnapshot], cached_tokens: Mapping[str, int], seed
     turned = able[turn:] + able[:turn]
     picked = sorted(turned, key=_queue)[:_SHORTEST] + turned[:_OTHERS]
     if cached_tokens:
-        by_id = dict(zip(map(_id, able), able, strict=True))
-        owners = sorted(cached_tokens.items(), key=_second, reverse=True)[:_OWNERS]
-        picked += [by_id[owner] for owner, _ in owners if owner in by_id]
+        owners = [owner for owner, _ in sorted(cached_tokens.items(), key=_second, reverse=True)[:_OWNERS]]
+        picked += [e for e in able if e.endpoint_id in owners]
     return list(dict(zip(map(_id, picked), picked, strict=True)).values())

@@ -56,7 +56,9 @@ def run(
         assert choice is not None
         name, machine, seen = choice.endpoint_id, machines[choice.endpoint_id], fleet[choice.endpoint_id]
         got[name] += 1
-        if not machine.fails:
+        if machine.fails:
+            fleet[name] = seen._replace(fruitless=seen.fruitless + 1)
+        else:
             at_s, tokens = now_s + machine.ttft_s * (0.5 + chance.random()), asked.prompt_tokens
             fleet[name] = _loaded(seen, 1, tokens)
             ahead = seen.in_flight, seen.pending_tokens, seen.held_tokens
@@ -66,7 +68,7 @@ def run(
 
 def _answered(policy: RoutingPolicy, seen: EndpointSnapshot, sample: FirstOutput) -> EndpointSnapshot:
     learnt = policy.first_output(seen.learnt, sample) if isinstance(policy, Learner) else None
-    return _loaded(seen, -1, -sample.prompt_tokens)._replace(answers=seen.answers + 1, learnt=learnt)
+    return _loaded(seen, -1, -sample.prompt_tokens)._replace(answers=seen.answers + 1, fruitless=0, learnt=learnt)
 
 
 def _loaded(seen: EndpointSnapshot, count: int, tokens: int) -> EndpointSnapshot:

@@ -48,10 +48,11 @@ def test_a_snapshot_is_the_same_until_something_changes() -> None:
     endpoint = Endpoint(config, pool)
     idle = endpoint.snapshot()
     assert endpoint.snapshot() is idle
-    with endpoint.own.lease(100, 40, 7.0):
+    with endpoint.own.lease(100, 40, 7.0) as lease:
         busy = endpoint.snapshot()
         assert (busy.in_flight, busy.pending_tokens, busy.oldest_s, busy.oldest_tokens) == (1, 40, 7.0, 40)
-    assert endpoint.snapshot() == idle
+    lease.served()
+    assert endpoint.snapshot() == idle._replace(answers=1)
     assert idle.weight == 2
 
 
@@ -93,3 +94,37 @@ def test_an_endpoint_that_comes_to_life_again_has_answered_nothing_yet() -> None
         lease.first_output(1.0, 3.0)
     own.revived()
     assert own.answers == 0
+
+
+def test_a_whole_answer_that_shows_no_first_output_is_an_answer_too() -> None:
+    own = OwnLoad()
+    with own.lease(100, 40, 1.0) as whole:
+        pass
+    whole.served()
+    with own.lease(100, 40, 1.0) as stream:
+        stream.first_output(1.0, 3.0)
+    stream.served()
+    assert own.answers == 2
+
+
+def test_attempts_without_an_answer_are_counted_until_there_is_one() -> None:
+    own = OwnLoad()
+
+    def fail() -> None:
+        with own.lease(100, 40, 1.0):
+            pass
+
+    fail()
+    fail()
+    assert own.fruitless == 2
+    with own.lease(100, 40, 1.0) as lease:
+        lease.first_output(1.0, 3.0)
+    assert own.fruitless == 0
+    fail()
+    with own.lease(0, 0, 1.0) as other:
+        pass
+    other.served()
+    assert own.fruitless == 0
+    fail()
+    own.revived()
+    assert own.fruitless == 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from policies.engine_speed import EngineSpeed, first_output_s
 from policies.routing.latency import Latency
 from policies.types import Answered, EndpointSnapshot, FirstOutput, PoolView, RouteQuery
+from tests.fakes.policy_runs import Machine, run
 
 NOW_S = 100.0
 QUICK = EngineSpeed(base_s=0.1, token_s=50e-6, last_first_s=99.0, pace_s=1e-7, output_tokens=200.0, firsts=9)
@@ -125,7 +126,44 @@ def test_new_endpoints_that_all_have_their_request_still_serve_and_spread() -> N
     assert min(share(*full)[f"e{i}"] for i in range(3)) > 250
 
 
+# --- what fails
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_an_endpoint_that_fails_at_once_draws_no_traffic(others: int) -> None:
+    well = {f"e{i}": Machine(ttft_s=0.5) for i in range(others)}
+    got = run(Latency(), {"bad": Machine(fails=True), **well}, requests=2000)
+    assert got["bad"] < 60, got
+
+
+def test_an_endpoint_that_did_well_and_then_fails_at_once_draws_no_traffic() -> None:
+    failing = endpoint("failing", fruitless=30)
+    assert "failing" not in share(failing, endpoint("busy", pending_tokens=20_000))
+    assert "failing" not in share(failing, endpoint("busy", None, pending_tokens=20_000, answers=0))
+
+
+def test_a_few_requests_without_an_answer_change_nothing() -> None:
+    """A client's own mistakes end like this, too."""
+    assert chosen(endpoint("e", fruitless=2), endpoint("busy", pending_tokens=2000)) == "e"
+
+
+def test_where_all_fail_all_are_tried() -> None:
+    failing = [endpoint(f"e{i}", learnt, answers=0, fruitless=9) for i, learnt in enumerate((None, QUICK, None))]
+    assert len(share(*failing)) == 3
+
+
+def test_an_endpoint_that_fails_is_asked_again_when_it_gave_nothing_for_long() -> None:
+    failing = endpoint("failing", QUICK._replace(last_first_s=NOW_S - 60.0), fruitless=1000)
+    assert 50 <= share(endpoint("busy", pending_tokens=20_000), failing, turns=5000)["failing"] <= 150
+
+
 # --- spreading
+
+
+def test_requests_that_nothing_is_known_of_go_where_fewest_wait() -> None:
+    waits: dict[str, Any] = {"pending": 3, "in_flight": 3, "oldest_s": NOW_S}
+    fewer = endpoint("e1", **waits)._replace(pending=2)
+    assert chosen(endpoint("e0", **waits), fewer, query=RouteQuery()) == "e1"
 
 
 def test_those_within_two_percent_of_the_best_share_the_traffic_evenly() -> None:
