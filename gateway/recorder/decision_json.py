@@ -12,7 +12,7 @@ from ..flight import Decision
 _LEARNT: Final = EndpointSnapshot._fields.index("learnt")
 _CAPABILITIES: Final = EndpointSnapshot._fields.index("capabilities")
 
-FIELDS: Final = (*EndpointSnapshot._fields, *PoolView._fields, *RouteQuery._fields)
+FIELDS: Final = ("abilities", *EndpointSnapshot._fields, *PoolView._fields, *RouteQuery._fields)
 
 
 class Snapshots:
@@ -20,10 +20,13 @@ class Snapshots:
 
     Attributes:
         rows: Their fields. What a policy had learnt is left out: it learns it again from the records.
+        abilities: What engines could do; a row has the place of its own here, for few differ.
     """
 
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []
+        self.abilities: list[list[str]] = []
+        self._able: dict[frozenset[str], int] = {}
         self._places: dict[int, int] = {}  # by identity; the decisions keep the snapshots alive
 
     def place(self, snapshot: EndpointSnapshot) -> int:
@@ -32,8 +35,15 @@ class Snapshots:
         if place is None:
             place = self._places[id(snapshot)] = len(self.rows)
             row = list[Any](snapshot)
-            row[_CAPABILITIES], row[_LEARNT] = list(snapshot.capabilities), None
+            row[_CAPABILITIES], row[_LEARNT] = self._ability(snapshot.capabilities), None
             self.rows.append(row)
+        return place
+
+    def _ability(self, capabilities: frozenset[str]) -> int:
+        place = self._able.get(capabilities)
+        if place is None:
+            place = self._able[capabilities] = len(self.abilities)
+            self.abilities.append(list(capabilities))
         return place
 
 
@@ -56,12 +66,14 @@ def plain(decision: Decision, snapshots: Snapshots) -> tuple[Any, ...]:
     )
 
 
-def endpoints(rows: list[list[Any]]) -> list[EndpointSnapshot]:
+def endpoints(abilities: list[list[str]], rows: list[list[Any]]) -> list[EndpointSnapshot]:
     """Reads the rows of a batch."""
-    return [
-        EndpointSnapshot._make((*row[:_CAPABILITIES], frozenset(row[_CAPABILITIES]), *row[_CAPABILITIES + 1 :]))
-        for row in rows
-    ]
+    able = [frozenset(names) for names in abilities]
+    made: list[EndpointSnapshot] = []
+    for row in rows:
+        row[_CAPABILITIES] = able[row[_CAPABILITIES]]
+        made.append(EndpointSnapshot._make(row))
+    return made
 
 
 def decision(told: list[Any], known: list[EndpointSnapshot]) -> Decision:

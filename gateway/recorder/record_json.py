@@ -37,7 +37,7 @@ SHAPE: Final = (*FIELDS, *decision_json.FIELDS)
 def dump(records: Sequence[FlightRecord]) -> bytes:
     snapshots = Snapshots()
     told = [_plain(record, snapshots) for record in records]
-    return orjson.dumps((snapshots.rows, told))
+    return orjson.dumps((snapshots.abilities, snapshots.rows, told))
 
 
 def load(data: bytes) -> list[FlightRecord]:
@@ -47,8 +47,8 @@ def load(data: bytes) -> list[FlightRecord]:
         ValueError: It is something else.
     """
     try:
-        rows, records = orjson.loads(data)
-        known = decision_json.endpoints(rows)
+        abilities, rows, records = orjson.loads(data)
+        known = decision_json.endpoints(abilities, rows)
         return [_record(known, *told) for told in records]
     except (TypeError, AttributeError) as error:
         raise ValueError("no flight records") from error
