@@ -29,8 +29,42 @@ _SETTLED = 5  # first outputs before anything can be called late
 _LEAST_TOKEN_S = 1e-6
 
 
+class PrefillSums(NamedTuple):
+    """What the time to the first output is learnt from; older samples count less and less.
+
+    Attributes:
+        idle: Sum of weights over first outputs of an idle endpoint, ...
+        idle_tokens: ... of weight x tokens, ...
+        idle_time_s: ... of weight x time, ...
+        idle_squares: ... of weight x tokens x tokens ...
+        idle_product_s: ... and of weight x tokens x time.
+        work_tokens: Of all first outputs: their tokens ...
+        work_s: ... and the time they took, ``base_s`` aside.
+    """
+
+    idle: float = 0.0
+    idle_tokens: float = 0.0
+    idle_time_s: float = 0.0
+    idle_squares: float = 0.0
+    idle_product_s: float = 0.0
+    work_tokens: float = 0.0
+    work_s: float = 0.0
+
+
+class DecodeSums(NamedTuple):
+    """What the pace is learnt from, likewise.
+
+    Attributes:
+        tokens: Of all answers, after the first ...
+        time_s: ... and the time they took.
+    """
+
+    tokens: float = 0.0
+    time_s: float = 0.0
+
+
 class EngineSpeed(NamedTuple):
-    """What is known of one endpoint's speed; of its sums, older samples count less and less.
+    """What is known of one endpoint's speed.
 
     Attributes:
         base_s: To the first output, when no token is to be read and nothing is ahead.
@@ -42,15 +76,8 @@ class EngineSpeed(NamedTuple):
         load_tokens: ... at this load: tokens held, each request counted as ``REQUEST_TOKENS``.
         firsts: First outputs learnt from.
         answers: Answers learnt from.
-        idle: Sum of weights over first outputs of an idle endpoint, ...
-        idle_tokens: ... of weight x tokens, ...
-        idle_time_s: ... of weight x time, ...
-        idle_squares: ... of weight x tokens x tokens ...
-        idle_product_s: ... and of weight x tokens x time.
-        work_tokens: Of all first outputs: their tokens ...
-        work_s: ... and the time they took, ``base_s`` aside.
-        outputs: Of all answers: their tokens after the first ...
-        outputs_s: ... and the time they took.
+        prefill: Behind ``base_s`` and ``token_s``.
+        decode: Behind ``gap_s``.
     """
 
     base_s: float = 0.0
@@ -62,15 +89,8 @@ class EngineSpeed(NamedTuple):
     load_tokens: float = 0.0
     firsts: int = 0
     answers: int = 0
-    idle: float = 0.0
-    idle_tokens: float = 0.0
-    idle_time_s: float = 0.0
-    idle_squares: float = 0.0
-    idle_product_s: float = 0.0
-    work_tokens: float = 0.0
-    work_s: float = 0.0
-    outputs: float = 0.0
-    outputs_s: float = 0.0
+    prefill: PrefillSums = PrefillSums()
+    decode: DecodeSums = DecodeSums()
 
 
 NOTHING_LEARNT = EngineSpeed()
@@ -78,26 +98,10 @@ NOTHING_LEARNT = EngineSpeed()
 
 def after_first_output(known: EngineSpeed | None, sample: FirstOutput) -> EngineSpeed:
     """Returns what is known after one more first output."""
-    (
-        base_s,
-        token_s,
-        last_first_s,
-        _,
-        output_tokens,
-        gap_s,
-        load_tokens,
-        firsts,
-        answers,
-        idle,
-        idle_tokens,
-        idle_time_s,
-        idle_squares,
-        idle_product_s,
-        work_tokens,
-        work_s,
-        outputs,
-        outputs_s,
-    ) = known or NOTHING_LEARNT
+    base_s, token_s, last_first_s, _, output_tokens, gap_s, load_tokens, firsts, answers, prefill, decode = (
+        known or NOTHING_LEARNT
+    )
+    idle, idle_tokens, idle_time_s, idle_squares, idle_product_s, work_tokens, work_s = prefill
     tokens = max(float(sample.uncached_tokens), _LEAST_TOKENS)
     if sample.ahead == 0:
         time_s = sample.at_s - sample.sent_s
@@ -126,48 +130,35 @@ def after_first_output(known: EngineSpeed | None, sample: FirstOutput) -> Engine
         load_tokens,
         firsts,
         answers,
-        idle,
-        idle_tokens,
-        idle_time_s,
-        idle_squares,
-        idle_product_s,
-        work_tokens,
-        work_s,
-        outputs,
-        outputs_s,
+        PrefillSums(idle, idle_tokens, idle_time_s, idle_squares, idle_product_s, work_tokens, work_s),
+        decode,
     )
 
 
 def after_answer(known: EngineSpeed | None, sample: Answered) -> EngineSpeed:
     """Returns what is known after one more whole answer."""
-    known = known or NOTHING_LEARNT
-    answers = known.answers + 1
-    gain = max(_LEAST_GAIN, 1.0 / answers)
-    gap_s, outputs, outputs_s = known.gap_s, known.outputs, known.outputs_s
+    base_s, token_s, last_first_s, _, output_tokens, gap_s, load_tokens, firsts, answers, prefill, decode = (
+        known or NOTHING_LEARNT
+    )
+    answers += 1
     if sample.token_s is not None:
         # An answer of two tokens tells less of the pace than one of two hundred, and mostly of another's prompt.
-        outputs = _OUTPUTS_KEPT * outputs + sample.output_tokens - 1
-        outputs_s = _OUTPUTS_KEPT * outputs_s + (sample.output_tokens - 1) * sample.token_s
-        gap_s = outputs_s / outputs
-    return EngineSpeed(  # ``_replace`` takes twice as long
-        known.base_s,
-        known.token_s,
-        known.last_first_s,
-        gap_s / (known.load_tokens + KNEE_TOKENS),
-        known.output_tokens + gain * (sample.output_tokens - known.output_tokens),
+        tokens, time_s = decode
+        tokens = _OUTPUTS_KEPT * tokens + sample.output_tokens - 1
+        time_s = _OUTPUTS_KEPT * time_s + (sample.output_tokens - 1) * sample.token_s
+        gap_s, decode = time_s / tokens, DecodeSums(tokens, time_s)
+    return EngineSpeed(
+        base_s,
+        token_s,
+        last_first_s,
+        gap_s / (load_tokens + KNEE_TOKENS),
+        output_tokens + max(_LEAST_GAIN, 1.0 / answers) * (sample.output_tokens - output_tokens),
         gap_s,
-        known.load_tokens,
-        known.firsts,
+        load_tokens,
+        firsts,
         answers,
-        known.idle,
-        known.idle_tokens,
-        known.idle_time_s,
-        known.idle_squares,
-        known.idle_product_s,
-        known.work_tokens,
-        known.work_s,
-        outputs,
-        outputs_s,
+        prefill,
+        decode,
     )
 
 
