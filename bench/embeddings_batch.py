@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Any
 
 import uvloop
+from weir_port import port_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DIMENSIONS = 384
@@ -101,7 +102,7 @@ async def _measure(arguments: argparse.Namespace, inputs: int) -> str:
                 stderr=subprocess.PIPE,
             )
         try:
-            port = await _port(weir)
+            port = await port_of(weir)
             latencies_s: list[float] = []
             from_s = perf_counter() + WARM_UP_S
             until_s = from_s + arguments.seconds
@@ -115,15 +116,6 @@ async def _measure(arguments: argparse.Namespace, inputs: int) -> str:
     name = f"batches of {inputs}" if inputs else "each alone"
     rate = len(latencies_s) / arguments.seconds
     return f"{name:>14}: {rate:8.0f} requests/s, p50 {p50_ms:7.1f} ms, p99 {p99_ms:7.1f} ms"
-
-
-async def _port(weir: asyncio.subprocess.Process) -> int:
-    assert weir.stderr is not None
-    async for line in weir.stderr:
-        _, found, rest = line.partition(b"http://127.0.0.1:")
-        if found and b"serving " in line:
-            return int(rest.split()[0].rstrip(b"/,.").split(b"/")[0])
-    raise SystemExit("Weir did not start")
 
 
 async def _run(arguments: argparse.Namespace) -> None:

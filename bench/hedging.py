@@ -22,6 +22,7 @@ from pathlib import Path
 from time import perf_counter
 
 import uvloop
+from weir_port import port_of
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES = 3
@@ -147,7 +148,7 @@ async def _measure(arguments: argparse.Namespace, share: float) -> str:
                 stderr=subprocess.PIPE,
             )
         try:
-            port = await _port(weir)
+            port = await port_of(weir)
             await _load(port, LEARNING, arguments.rate, "learning", firsts_s)
             seen.starts = 0
             seen.left_s.clear()
@@ -176,15 +177,6 @@ async def _withheld(port: int) -> str:
     writer.close()
     counts = re.findall(rb'^weir_hedges_withheld_total{.*reason="(\w+)"} (\d+)', told, re.MULTILINE)
     return ", ".join(f"{count.decode()} {reason.decode()}" for reason, count in counts) or "none"
-
-
-async def _port(weir: asyncio.subprocess.Process) -> int:
-    assert weir.stderr is not None
-    async for line in weir.stderr:
-        _, found, rest = line.partition(b"http://127.0.0.1:")
-        if found and b"serving " in line:
-            return int(rest.split()[0].rstrip(b"/,.").split(b"/")[0])
-    raise SystemExit("Weir did not start")
 
 
 async def _run(arguments: argparse.Namespace) -> None:

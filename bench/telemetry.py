@@ -86,6 +86,7 @@ async def measured(config: Config, out: Path, requests: int, per_second: float, 
             flights.close(record)
             if number % SLICE == 0:
                 await asyncio.sleep(max(begun_s + number / per_second - time.perf_counter(), 0))
+        flights.settle()
         if observers == "all":
             await app.tracing.stop()
             await asyncio.to_thread(app.recorder.stop)

@@ -114,7 +114,9 @@ async def judged(policy: str, urls: list[str], asked: list[Asked]) -> tuple[list
             limits = httpx2.Limits(max_connections=None)
             async with httpx2.AsyncClient(timeout=600, limits=limits, trust_env=False) as client:
                 url, tasks, began_s = f"http://127.0.0.1:{weir.port}", list[asyncio.Task[tuple[float, str]]](), 0.0
-                await asyncio.sleep(1.0)  # probes: who is healthy, and with how many slots
+                known = [e for pool in weir.app.fleet.pools.values() for e in pool.endpoints.values()]
+                while any(e.facts.facts.slots is None for e in known):  # noqa: ASYNC110  a probe tells nobody
+                    await asyncio.sleep(0.05)
                 began_s = perf_counter()
                 for one in asked:
                     await asyncio.sleep(max(began_s + one.at_s - perf_counter(), 0))
