@@ -17,7 +17,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from .failures import AdapterError
-from .json_values import Json, as_object, objects, read_json
+from .json_values import Json, objects, read_json_object
 
 JSON_BYTES = 262_144
 """The longest answer that is read."""
@@ -87,10 +87,7 @@ def _ps(body: bytes) -> EngineFacts:
 def _fields(body: bytes) -> Json:
     if len(body) > JSON_BYTES:
         raise AdapterError("the answer is too long")
-    try:
-        fields = as_object(read_json(body))
-    except ValueError:
-        fields = None
+    fields = read_json_object(body)
     if fields is None:
         raise AdapterError("the answer is no JSON object")
     return fields

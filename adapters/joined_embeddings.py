@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from .json_values import Json, as_list, as_object, objects, read_json, write_json
+from .json_values import Json, as_list, as_object, objects, read_json_object, write_json
 from .openai_shape import read_usage
 from .types import BYTES_PER_TOKEN, AdapterError, Answer, GatewayRequest, MalformedStream
 
@@ -151,10 +151,7 @@ def _cut(answer: bytes) -> tuple[list[bytes], bytes]:
 
 
 def _parsed(answer: bytes) -> Json:
-    try:
-        whole = as_object(read_json(answer))
-    except ValueError:
-        whole = None
+    whole = read_json_object(answer)
     if whole is None:
         raise CannotSplit("the engine's answer is not a JSON object")
     return whole

@@ -27,6 +27,14 @@ def read_json(payload: bytes) -> Any:
             raise ValueError("JSON nested too deeply") from error
 
 
+def read_json_object(payload: bytes) -> Json | None:
+    """Parses JSON; None if it is not JSON, or no object."""
+    try:
+        return as_object(read_json(payload))
+    except ValueError:
+        return None
+
+
 def write_json(value: Any, source: bytes) -> bytes:
     """Writes what was read from ``source`` and changed since; NaN and Infinity come out as they came in.
 

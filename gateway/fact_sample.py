@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 from adapters.engine_facts import NO_FACTS, EngineFacts
+
+from .load_sample import age_s
 
 
 class FactSample(NamedTuple):
@@ -22,7 +23,7 @@ class FactSample(NamedTuple):
     @property
     def age_s(self) -> float | None:
         """How old it is at most; None if there is none."""
-        return None if self.asked_s is None else time.perf_counter() - self.asked_s
+        return age_s(self.asked_s)
 
 
 NO_FACT_SAMPLE = FactSample()

@@ -22,7 +22,12 @@ class LoadSample(NamedTuple):
     @property
     def age_s(self) -> float | None:
         """How old it is at most; None if there is none."""
-        return None if self.asked_s is None else time.perf_counter() - self.asked_s
+        return age_s(self.asked_s)
 
 
 NO_SAMPLE = LoadSample()
+
+
+def age_s(asked_s: float | None) -> float | None:
+    """Returns how long ago an engine was asked; None if it never was."""
+    return None if asked_s is None else time.perf_counter() - asked_s

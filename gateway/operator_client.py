@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,9 +13,10 @@ import httpx2
 
 from .config import Config
 from .config.file import DEFAULT_FILE, load
+from .config.problems import ConfigError
 from .config.values import split_address
 
-ANSWER_S = 30.0
+_ANSWER_S = 30.0
 _DEFAULT_LISTEN = "127.0.0.1:8080"
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _SHOWN_CHARS = 300
@@ -21,6 +24,27 @@ _SHOWN_CHARS = 300
 
 class CannotAsk(Exception):
     """The gateway cannot be asked, or refuses; the message says why and what to do."""
+
+
+def ask_gateway(
+    url: str, token: str | None, method: str, path: str, query: Mapping[str, str] | None = None
+) -> httpx2.Response:
+    """Asks a gateway at one of the operator's paths.
+
+    Args:
+        url: Of its listener with the operator's paths.
+        token: Its ``admin.token``, None without one.
+        method: HTTP method.
+        path: Quoted.
+        query: What comes behind it.
+
+    Raises:
+        httpx2.HTTPError, httpx2.InvalidURL: There is no answer.
+    """
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    return httpx2.request(
+        method, url.rstrip("/") + path, params=query, headers=headers, timeout=_ANSWER_S, trust_env=False
+    )
 
 
 class OperatorClient:
@@ -33,7 +57,7 @@ class OperatorClient:
 
     def __init__(self, url: str, token: str | None) -> None:
         self._url = url.rstrip("/")
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._token = token
 
     def endpoints(self) -> list[dict[str, Any]]:
         """Returns what it knows of each endpoint.
@@ -55,7 +79,7 @@ class OperatorClient:
 
     def _ask(self, method: str, path: str) -> Any:
         try:
-            answer = httpx2.request(method, self._url + path, headers=self._headers, timeout=ANSWER_S, trust_env=False)
+            answer = ask_gateway(self._url, self._token, method, path)
             told = answer.json()
             if answer.status_code == 200:
                 return told
@@ -98,6 +122,27 @@ def client(args: argparse.Namespace) -> OperatorClient:
         raise CannotAsk(f"the configuration leaves the port open ({listen}): name the gateway with --url")
     host = _EVERY_INTERFACE.get(host, host)
     return OperatorClient(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", token)
+
+
+def add_order_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of a command that tells a gateway what to do with an endpoint."""
+    parser.add_argument("id", help="the endpoint, as `weir endpoints` lists it")
+    add_gateway_arguments(parser)
+
+
+def give_order(args: argparse.Namespace, word: str, done: str) -> int:
+    """Tells the gateway, and prints ``done`` with the endpoint's name for ``{id}``.
+
+    Returns:
+        The exit code: 0, or 1 if it could not be done.
+    """
+    try:
+        known = client(args).order(args.id, word)
+    except (CannotAsk, ConfigError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(done.format(id=known["id"]))
+    return 0
 
 
 def _config(args: argparse.Namespace) -> Config | None:

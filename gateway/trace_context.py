@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from random import getrandbits
 from typing import NamedTuple
 
-from policies.sampling import Header, HeadSampling
+from policies.sampling import HeadSampling
+from policies.types import Header
 
 from .flight import AttemptRecord, FlightRecord
 from .request_head import RequestHead

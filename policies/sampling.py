@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from .types import Header
+
 KeepReason = Literal["head", "rule", "error", "retry", "slow_ttft", "slow", "stall"]
 
 # An operator asked for every one of these; the others come in storms, and are bounded.
 UNBOUNDED: frozenset[KeepReason] = frozenset(("head", "rule"))
 _ID_BITS = 64
-
-Header = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import httpx2
 
 from ..attribution.explanation import Explanation, explanation
 from ..flight import FlightRecord
+from ..operator_client import ask_gateway
 from ..recorder.store import FlightStore, StoreError
 
-ANSWER_S = 30.0
 # A record is written a moment after its request ended.
 PATIENCE_S = 1.0
 POLL_S = 0.1
@@ -101,7 +101,7 @@ class GatewaySource:
 
     def __init__(self, url: str, token: str | None) -> None:
         self._url = url.rstrip("/")
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._token = token
 
     def named(self, name: str) -> list[Explanation]:
         found = self._get(f"/weir/requests/{quote(name, safe='')}", {})
@@ -116,9 +116,7 @@ class GatewaySource:
 
     def _get(self, path: str, query: dict[str, str]) -> Any:
         try:
-            answer = httpx2.get(
-                self._url + path, params=query, headers=self._headers, timeout=ANSWER_S, trust_env=False
-            )
+            answer = ask_gateway(self._url, self._token, "GET", path, query)
             if answer.status_code == 404 and answer.json()["error"]["code"] == "unknown_request":
                 return None
             if answer.status_code != 200:

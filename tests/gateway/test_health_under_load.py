@@ -6,7 +6,7 @@ No request fails that the other engine could have served.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -93,6 +93,19 @@ def health(**changes: object) -> dict[str, Any]:
     }
 
 
+@asynccontextmanager
+async def two(
+    first: Callable[[Request], Script], other: Engine, **changes: object
+) -> AsyncGenerator[tuple[ScriptedUpstream, RunningGateway]]:
+    """A gateway in front of two engines; yields the first of them, and the gateway."""
+    async with (
+        ScriptedUpstream(first) as u1,
+        ScriptedUpstream(other.answer) as u2,
+        running_gateway(config(u1.url, u2.url, pool_options=health(**changes))) as gw,
+    ):
+        yield u1, gw
+
+
 async def ejected(gw: RunningGateway) -> float:
     return await gw.total("weir_endpoint_transitions_total", to="ejected")
 
@@ -116,11 +129,7 @@ async def test_a_killed_engine_costs_only_the_streams_that_had_begun() -> None:
 
 async def test_an_engine_that_fails_at_once_attracts_nothing() -> None:
     engine, other = Engine(), Engine()
-    async with (
-        ScriptedUpstream(engine.answer) as u1,
-        ScriptedUpstream(other.answer) as u2,
-        running_gateway(config(u1.url, u2.url, pool_options=health())) as gw,
-    ):
+    async with two(engine.answer, other) as (u1, gw):
         async with under_load(gw) as load:
             engine.script = json_answer(FAILED, 500)
             await becomes(gw, "ejected")
@@ -140,11 +149,7 @@ async def test_an_engine_that_fails_six_requests_in_ten_goes_too() -> None:
         turn += 1
         return json_answer(FAILED, 500) if turn % 5 in (0, 2, 4) else engine.answer(request)
 
-    async with (
-        ScriptedUpstream(flaky) as u1,
-        ScriptedUpstream(other.answer) as u2,
-        running_gateway(config(u1.url, u2.url, pool_options=health(failures=6))) as gw,
-    ):
+    async with two(flaky, other, failures=6) as (_, gw):
         async with under_load(gw) as load:
             await becomes(gw, "ejected")
             await load.more(CLIENTS)
@@ -154,11 +159,7 @@ async def test_an_engine_that_fails_six_requests_in_ten_goes_too() -> None:
 @pytest.mark.parametrize("where", [[hang()], [head(200, "sse"), hang()], [head(200, "sse"), role(), hang()]])
 async def test_an_engine_that_hangs_behind_good_probes_is_found_out(where: Script) -> None:
     engine, other = Engine(), Engine()
-    async with (
-        ScriptedUpstream(engine.answer) as u1,
-        ScriptedUpstream(other.answer) as u2,
-        running_gateway(config(u1.url, u2.url, pool_options=health())) as gw,
-    ):
+    async with two(engine.answer, other) as (u1, gw):
         async with under_load(gw) as load:
             engine.script = where
             await becomes(gw, "ejected")
@@ -173,11 +174,7 @@ async def test_an_engine_that_hangs_behind_good_probes_is_found_out(where: Scrip
 
 async def test_an_engine_three_times_slower_stays() -> None:
     engine, other = Engine(), Engine()
-    async with (
-        ScriptedUpstream(engine.answer) as u1,
-        ScriptedUpstream(other.answer) as u2,
-        running_gateway(config(u1.url, u2.url, pool_options=health())) as gw,
-    ):
+    async with two(engine.answer, other) as (u1, gw):
         async with under_load(gw) as load:
             engine.script = stream(0.015)
             had = len(u1.requests)
@@ -206,11 +203,7 @@ async def test_a_storm_of_one_users_mistakes_takes_nothing_out(misuse: dict[str,
 
 async def test_a_storm_of_busy_answers_takes_nothing_out() -> None:
     engine, other = Engine(), Engine()
-    async with (
-        ScriptedUpstream(engine.answer) as u1,
-        ScriptedUpstream(other.answer) as u2,
-        running_gateway(config(u1.url, u2.url, pool_options=health(failures=1))) as gw,
-    ):
+    async with two(engine.answer, other, failures=1) as (u1, gw):
         async with under_load(gw) as load:
             engine.script = json_answer({"error": {"message": "queue full", "code": 429}}, 429)
             had = len(u1.requests)
