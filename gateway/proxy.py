@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from adapters.capabilities import Capabilities, needed
 from adapters.joined_stream import NotJoined
 from adapters.types import Adapter, AdapterError, Answer, GatewayRequest, MalformedStream
-from policies.hedging import Withheld, is_idle, late_after_s
+from policies.hedging import Withheld, has_room, late_after_s
 from policies.retry import wait_s
 from policies.retry_after import retry_after_s
 from policies.types import NO_QUERY, RouteQuery
@@ -168,18 +168,16 @@ class Proxy:
         pool, race = call.pool, Race()
         tries = self._attempt(call, pool.endpoints[first.endpoint_id], first, race)
         try:
-            return await race.run(tries, partial(self._second, call, first, elsewhere, race), late_s)
+            return await race.run(tries, partial(self._second, call, elsewhere, race), late_s)
         finally:
             if race.result is not None:
                 self._metrics.hedged(pool.name, race.result)
 
-    def _second(
-        self, call: Call, first: AttemptRecord, elsewhere: RouteQuery, race: Race
-    ) -> Coroutine[Any, Any, GatewayError | None] | None:
+    def _second(self, call: Call, elsewhere: RouteQuery, race: Race) -> Coroutine[Any, Any, GatewayError | None] | None:
         """Returns the second attempt of a race, or None if there is to be none."""
         pool = call.pool
         attempt = chosen(pool, elsewhere, perf_counter())
-        withheld = _withheld(pool, first, attempt)
+        withheld = _withheld(pool, attempt)
         if attempt is None or withheld is not None:
             self._metrics.hedge_withheld(pool.name, withheld or "busy")
             return None
@@ -417,14 +415,12 @@ def _late_after_s(call: Call, first: AttemptRecord) -> float | None:
     return late_after_s(usual.first_outputs(call.record.stream, call.query.prompt_tokens), hedges.rules)
 
 
-def _withheld(pool: Pool, first: AttemptRecord, second: AttemptRecord | None) -> Withheld | None:
+def _withheld(pool: Pool, second: AttemptRecord | None) -> Withheld | None:
     """Counts a second attempt; returns why there is to be none."""
     assert pool.hedges is not None
-    view, known = pool.view(), pool.endpoints
-    idle = second is not None and is_idle(
-        known[second.endpoint_id].snapshot(), known[first.endpoint_id].snapshot(), view
-    )
-    return pool.hedges.take(view.now_s, idle=idle)
+    view = pool.view()
+    room = second is not None and has_room(pool.endpoints[second.endpoint_id].snapshot(), view)
+    return pool.hedges.take(view.now_s, room=room)
 
 
 def _no_choice(pool: Pool, request: GatewayRequest, needs: Capabilities) -> GatewayError:

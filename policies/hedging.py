@@ -15,6 +15,8 @@ MOST_CREDIT = 10.0
 # If so many times more requests than the quantile says come late, it is no tail: the whole pool is slow.
 _NO_TAIL_TIMES = 4.0
 _FEW = 20
+# So many times the pool's average is what chance alone makes of it; but one or two are few anywhere.
+_ROOM = 2.0
 
 Withheld = Literal["failing", "saturated", "busy", "budget"]
 
@@ -45,16 +47,19 @@ def late_after_s(waits: LogHistogram | None, rules: HedgeRules) -> float | None:
     return max(rules.least_s, min(waits.quantile_s(rules.quantile), 2.0 * waits.quantile_s(1.0 - 2.0 * beyond)))
 
 
-def is_idle(second: EndpointSnapshot, first: EndpointSnapshot, view: PoolView) -> bool:
+def has_room(second: EndpointSnapshot, view: PoolView) -> bool:
     """Whether an endpoint has room for a second attempt.
 
-    No more requests are without an output there than at the first one's endpoint, and no more are open than there or on
-    the pool's average; none waits, as far as that is known, and its engine has not asked for patience.
+    It is not compared with the first one's endpoint: a policy that sees that one hang sends the others all the traffic,
+    and so the better it is, the busier they look. It has at most twice the pool's average without an output, and at
+    most twice the average open; a slot is free and none waits, as far as that is known, and its engine has not asked
+    for patience.
     """
-    healthy = [e.in_flight for e in view.endpoints if e.health == "healthy"]
+    healthy = [e for e in view.endpoints if e.health == "healthy"] or [second]
     return (
-        second.pending <= first.pending
-        and second.in_flight <= max(first.in_flight, sum(healthy) / max(len(healthy), 1))
+        second.pending <= _ROOM * max(sum([e.pending for e in healthy]) / len(healthy), 1.0)
+        and second.in_flight <= _ROOM * max(sum([e.in_flight for e in healthy]) / len(healthy), 1.0)
+        and (second.slots is None or second.in_flight < second.slots)
         and not second.waiting
         and (second.busy_until_s is None or second.busy_until_s <= view.now_s)
     )
@@ -83,12 +88,12 @@ class HedgeBudget:
         """Counts an attempt that failed."""
         self._failed.add(now_s)
 
-    def take(self, now_s: float, *, idle: bool) -> Withheld | None:
+    def take(self, now_s: float, *, room: bool) -> Withheld | None:
         """A request is late: counts a second attempt, or returns why it gets none.
 
         Args:
             now_s: Monotonic.
-            idle: Another endpoint can do it, and ``is_idle``.
+            room: Another endpoint can do it, and ``has_room``.
         """
         self._late.add(now_s)
         requests = max(self._requests.total(now_s), _FEW)
@@ -96,7 +101,7 @@ class HedgeBudget:
             return "failing"
         if self._late.total(now_s) > _NO_TAIL_TIMES * (1.0 - self.rules.quantile) * requests:
             return "saturated"
-        if not idle:
+        if not room:
             return "busy"
         if self._credit < 1.0:
             return "budget"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.hedging import MOST_CREDIT, SAMPLES_NEEDED, HedgeBudget, HedgeRules, is_idle, late_after_s
+from policies.hedging import MOST_CREDIT, SAMPLES_NEEDED, HedgeBudget, HedgeRules, has_room, late_after_s
 from policies.quantile import LogHistogram
 from policies.types import EndpointSnapshot, PoolView
 
@@ -46,34 +46,41 @@ def test_nothing_is_late_before_the_least_wait() -> None:
     assert late_after_s(learnt(*[0.1] * SAMPLES_NEEDED), rules) == 2.0
 
 
-def idle(second: EndpointSnapshot, *others: EndpointSnapshot) -> bool:
-    first = endpoint(in_flight=2, pending=1)
-    return is_idle(second, first, PoolView(10.0, 0, (first, second, *others)))
+def room(second: EndpointSnapshot, *others: EndpointSnapshot) -> bool:
+    return has_room(second, PoolView(10.0, 0, (second, *others)))
 
 
-def test_a_second_attempt_goes_only_where_there_is_no_more_to_do() -> None:
-    assert idle(endpoint(in_flight=2, pending=1))
-    assert idle(endpoint(busy_until_s=9.0))
-    assert not idle(endpoint(in_flight=3))
-    assert not idle(endpoint(in_flight=2, pending=2))
-    assert not idle(endpoint(waiting=1))
-    assert not idle(endpoint(busy_until_s=11.0))
+def test_a_second_attempt_goes_only_where_there_is_room() -> None:
+    late = endpoint(in_flight=1, pending=1)
+    assert room(endpoint(in_flight=2, pending=1), late)
+    assert room(endpoint(busy_until_s=9.0), late)
+    assert not room(endpoint(busy_until_s=11.0), late)
+    assert not room(endpoint(waiting=1), late)
+    assert room(endpoint(in_flight=1, slots=2), late)
+    assert not room(endpoint(in_flight=2, slots=2), late)
 
 
-def test_no_more_to_do_than_on_average_is_good_enough() -> None:
-    busier = endpoint(in_flight=4)
-    assert idle(endpoint(in_flight=3), busier)
-    assert not idle(endpoint(in_flight=3), busier._replace(health="ejected"))
+def test_that_the_late_ones_endpoint_is_shunned_makes_the_others_no_busier_than_they_are() -> None:
+    late = endpoint(in_flight=1, pending=1)
+    assert room(endpoint(in_flight=9, pending=3), late, endpoint(in_flight=8, pending=2))
+
+
+def test_much_more_to_do_than_the_pool_on_average_is_no_room() -> None:
+    others = [endpoint(in_flight=4, pending=2)] * 3
+    assert room(endpoint(in_flight=8, pending=4), *others)
+    assert not room(endpoint(in_flight=14), *others)
+    assert not room(endpoint(pending=7), *others)
+    assert not room(endpoint(in_flight=14), *others, endpoint(in_flight=99)._replace(health="ejected"))
 
 
 def test_each_request_earns_a_share_of_a_second_attempt() -> None:
     budget = HedgeBudget(RULES)
     for _ in range(20):
-        assert budget.take(100.0, idle=True) == "budget" if _ == 0 else True
+        assert budget.take(100.0, room=True) == "budget" if _ == 0 else True
         budget.request(100.0)
-    assert budget.take(100.0, idle=False) == "busy"
-    assert budget.take(100.0, idle=True) is None
-    assert budget.take(100.0, idle=True) == "budget"
+    assert budget.take(100.0, room=False) == "busy"
+    assert budget.take(100.0, room=True) is None
+    assert budget.take(100.0, room=True) == "budget"
 
 
 @settings(deadline=None)
@@ -83,7 +90,7 @@ def test_never_more_than_the_share_and_what_was_saved(late: list[bool], share: f
     started = [0]
     for number, is_late in enumerate(late):
         budget.request(number / 10)
-        begun = is_late and budget.take(number / 10, idle=True) is None
+        begun = is_late and budget.take(number / 10, room=True) is None
         started.append(started[-1] + begun)
         assert started[-1] <= share * (number + 1) + 1e-6
         since = max(number - 200, 0)
@@ -96,10 +103,10 @@ def test_a_pool_in_which_most_are_late_is_saturated() -> None:
     for number in range(100):
         budget.request(100.0)
         if number >= 50:
-            told.append(budget.take(100.0, idle=True))
+            told.append(budget.take(100.0, room=True))
     assert told[0] is None
     assert told[-1] == "saturated"
-    assert budget.take(200.0, idle=True) is None  # it is over once they have been forgotten
+    assert budget.take(200.0, room=True) is None  # it is over once they have been forgotten
 
 
 def test_a_pool_in_which_half_the_attempts_fail_begins_none() -> None:
@@ -108,6 +115,6 @@ def test_a_pool_in_which_half_the_attempts_fail_begins_none() -> None:
         budget.request(100.0)
     for _ in range(19):
         budget.failed(100.0)
-    assert budget.take(100.0, idle=True) is None
+    assert budget.take(100.0, room=True) is None
     budget.failed(100.0)
-    assert budget.take(100.0, idle=True) == "failing"
+    assert budget.take(100.0, room=True) == "failing"
