@@ -283,11 +283,23 @@ async def test_no_second_attempt_without_leave(hedge: dict[str, Any], reason: st
         assert await p.gw.total("weir_hedges_total") == 0
 
 
-async def test_no_second_attempt_where_the_other_endpoint_has_more_to_do() -> None:
-    """Of three requests that are late two are at one endpoint: the third one's place is the better one already."""
+async def test_a_second_attempt_goes_where_all_the_others_went_since() -> None:
+    """The endpoint of the late ones is spared by the policy: the other one has more to do for it, and room."""
     answer = asyncio.Event()
     async with pair([gate(answer), *chat_stream("xy")], hedge={"at_least": "200ms"}) as p:
         asking = [asyncio.ensure_future(p.gw.post(r0())) for _ in range(3)]
-        await p.gw.settled(lambda m: m.total("weir_hedges_withheld_total", reason="busy") >= 1)
+        await eventually(lambda: len(p.asked()) == 6)
         answer.set()
         assert [(await reply).content() for reply in asking] == ["xy"] * 3
+        assert await p.gw.total("weir_hedges_withheld_total") == 0
+
+
+async def test_no_second_attempt_where_no_other_endpoint_takes_any() -> None:
+    answer = asyncio.Event()
+    async with pair([gate(answer), *chat_stream("xy")], hedge={"at_least": "200ms"}) as p:
+        asking = asyncio.ensure_future(p.gw.post(r0()))
+        await eventually(lambda: len(p.asked()) == 1)
+        await p.gw.post({}, f"/weir/endpoints/{'b' if p.asked() == ['a'] else 'a'}/drain")
+        await p.gw.settled(lambda m: m.total("weir_hedges_withheld_total", reason="busy") == 1)
+        answer.set()
+        assert (await asking).header("x-weir-attempts") == "1"
