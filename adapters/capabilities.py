@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import Any, Literal, NamedTuple, get_args
 
 from .json_values import as_list, as_object, objects
@@ -136,6 +137,8 @@ _TEXT_FIELDS = frozenset(("response_format", "logprobs", "n", "echo", "suffix"))
 _FORMATS: Mapping[str, Capability] = {"json_object": "json_object", "json_schema": "json_schema"}
 _PARTS: Mapping[str, Capability] = {"image_url": "images", "input_audio": "audio"}
 _EMBEDDINGS: Capabilities = frozenset(("embeddings",))
+_GET = dict[str, Any].get
+_CONTENT = repeat("content")
 
 
 class _Remedy(NamedTuple):
@@ -216,10 +219,15 @@ def unsupported(engine: str, missing: Capabilities, request: GatewayRequest) -> 
 
 def _content_parts(body: Mapping[str, Any]) -> list[Any]:
     """The content parts of all messages; most requests have strings for content, and no parts."""
-    messages: list[Any] = as_list(body.get("messages")) or []
-    # Long conversations come here with every request: the class is compared because that takes a third of the time
-    lists = [m["content"] for m in messages if m.__class__ is dict and m.get("content").__class__ is list]
-    return [part for content in lists for part in content] if lists else lists
+    messages: Any = body.get("messages")
+    try:
+        # Long conversations come here with every request: no step of it is Python's
+        if list not in map(type, map(_GET, messages, _CONTENT)):
+            return []
+    except TypeError:
+        pass  # no list, or a message in it that is no object
+    lists = [message["content"] for message in objects(messages) if isinstance(message.get("content"), list)]
+    return [part for content in lists for part in content]
 
 
 def _part_needs(parts: list[Any]) -> Iterator[Capability]:

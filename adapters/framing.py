@@ -42,7 +42,7 @@ class SseFramer:
     @property
     def pending_bytes(self) -> int:
         """Bytes of the open event and of the open line."""
-        return len(self._data) + self._lines.pending_bytes
+        return len(self._data) + len(self._lines.open)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Returns the data of the events that ``data`` completes; the data lines of one event are joined by LF.
@@ -68,7 +68,7 @@ class SseFramer:
 
     def _whole_events(self, data: bytes) -> list[bytes]:
         """The usual read, whole one-line events, read without a walk over its lines; [] if it is another."""
-        if self.pending_bytes or self._swallow_lf or b"\r" in data or len(data) > self._max_frame_bytes:
+        if self._data or self._lines.open or self._swallow_lf or b"\r" in data or len(data) > self._max_frame_bytes:
             return []
         frames: list[bytes] = []
         for block in data[:-2].split(b"\n\n"):
@@ -98,7 +98,7 @@ class SseFramer:
                 if self._data:
                     frames.append(bytes(self._data))
                     self._data.clear()
-        self._check(self._lines.pending_bytes)
+        self._check(len(self._lines.open))
         return frames
 
     def _take_field(self, line: bytes) -> None:
@@ -128,7 +128,7 @@ class NdjsonFramer:
     @property
     def pending_bytes(self) -> int:
         """Bytes of the open line."""
-        return self._lines.pending_bytes
+        return len(self._lines.open)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Returns the lines that ``data`` completes.
@@ -137,7 +137,7 @@ class NdjsonFramer:
             MalformedStream: A line is larger than the bound.
         """
         frames = self._take(self._lines.split(data))
-        self._check(self._lines.pending_bytes)
+        self._check(len(self._lines.open))
         return frames
 
     def close(self) -> list[bytes]:
@@ -158,29 +158,29 @@ class NdjsonFramer:
 
 
 class _LineBuffer:
-    """Cuts reads at LF and keeps the start of a line until its end comes."""
+    """Cuts reads at LF and keeps the start of a line until its end comes.
 
-    __slots__ = ("_open",)
+    Attributes:
+        open: That start.
+    """
+
+    __slots__ = ("open",)
 
     def __init__(self) -> None:
-        self._open = bytearray()
-
-    @property
-    def pending_bytes(self) -> int:
-        return len(self._open)
+        self.open = bytearray()
 
     def split(self, data: bytes) -> list[bytes]:
         """Returns the lines that ``data`` ends, without their LF."""
         lines = data.split(b"\n")
         rest = lines.pop()
-        if lines and self._open:
-            lines[0] = bytes(self._open + lines[0])
-            self._open.clear()
-        self._open += rest
+        if lines and self.open:
+            lines[0] = bytes(self.open + lines[0])
+            self.open.clear()
+        self.open += rest
         return lines
 
     def close(self) -> list[bytes]:
         """Returns the open line, if any."""
-        line = bytes(self._open)
-        self._open.clear()
+        line = bytes(self.open)
+        self.open.clear()
         return [line] if line else []

@@ -90,22 +90,17 @@ class OllamaAnswer:
         return {"message": message, "logprobs": {"content": logprobs} if logprobs else None}
 
 
-class OllamaEmbeddings:
+class OllamaEmbeddings(AnswerBody):
     """An answer of ``/api/embed``: ``{"embeddings": [[...], ...], "prompt_eval_count"}``."""
 
-    outputs = 0
-
     def __init__(self, request: GatewayRequest) -> None:
+        super().__init__()
         self._model = request.model
         self._base64 = request.body.get("encoding_format") == "base64"
         self._prompt_estimate = request.prompt_estimate_tokens
-        self._body = AnswerBody()
-
-    def feed(self, data: bytes) -> None:
-        self._body.add(data)
 
     def close(self) -> Answer:
-        body = self._body.join()
+        body = self.body()
         fields = answer_object(body)
         if (failed := error_in(fields)) is not None:
             raise unwrapped(failed)

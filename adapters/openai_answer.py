@@ -40,29 +40,31 @@ class AnswerRepair(Protocol):
 
 
 class AnswerBody:
-    """The parts of one body, bounded."""
+    """The parts of one body, bounded; what readers of an answer that is no stream begin with."""
+
+    outputs = 0
+    _size_bytes = 0
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        self._size_bytes = 0
 
-    def add(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Takes one read.
 
         Raises:
             MalformedStream: The body is too large.
         """
-        self._size_bytes = bounded(self._size_bytes + len(data))
+        self._size_bytes = size_bytes = self._size_bytes + len(data)
+        if size_bytes > MAX_ANSWER_BYTES:
+            raise _too_large()
         self._parts.append(data)
 
-    def join(self) -> bytes:
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+    def body(self) -> bytes:
+        return b"".join(self._parts)  # a single part as it is
 
 
-class WholeAnswer:
+class WholeAnswer(AnswerBody):
     """A JSON answer of ``/v1/chat/completions`` or ``/v1/completions``; implements ``types.AnswerReader``."""
-
-    outputs = 0
 
     def __init__(
         self,
@@ -76,26 +78,20 @@ class WholeAnswer:
         self._prompt_tokens = prompt_tokens
         self._repair = repair
         self._timings = timings
-        self._body = AnswerBody()
-
-    def feed(self, data: bytes) -> None:
-        self._body.add(data)
+        self._parts = []
 
     def close(self) -> Answer:
-        body = self._body.join()
+        body = b"".join(self._parts)
         answer = answer_object(body)
         changed = self._repair is not None and self._repair.repair(answer)
-        _raise_error(answer)
-        timings = timings_in(answer) or self._timings
-        listed = as_list(answer.get("choices"))
-        if not listed:
-            raise MalformedStream("the engine's answer has no choices")
-        choices = objects(listed)
-        if len(choices) != len(listed) or not all("message" in choice or "text" in choice for choice in choices):
-            raise MalformedStream("a choice of the engine's answer holds no answer")
-        for choice in choices:
-            if not _is_plain(choice):
-                changed |= _normalise(choice)
+        if "choices" not in answer or "error" in answer:
+            _raise_error(answer)
+        timings = self._timings
+        if "timings" in answer or "metrics" in answer:
+            timings = timings_in(answer) or timings
+        choices: Any = answer.get("choices")
+        if choices.__class__ is not list or len(choices) != 1 or not _is_plain(choices[0]):
+            changed |= _normalise_all(choices)
         usage = read_usage(answer.get("usage"))
         if usage is None:
             completion_tokens = (
@@ -104,7 +100,8 @@ class WholeAnswer:
             usage = Usage(self._prompt_tokens, completion_tokens, estimated=True)
             answer["usage"] = estimated_usage(self._prompt_tokens, completion_tokens)
             changed = True
-        if answer.get("model") not in (None, self._model):
+        model = answer.get("model")
+        if model != self._model and model is not None:
             if not changed and len(named := list(_MODEL.finditer(body))) == 1:
                 return Answer(_spliced(body, named[0], self._model), usage, 1, timings)
             answer["model"] = self._model
@@ -112,20 +109,15 @@ class WholeAnswer:
         return Answer(write_json(answer, body) if changed else body, usage, 1, timings)
 
 
-class EmbeddingsAnswer:
+class EmbeddingsAnswer(AnswerBody):
     """An answer of ``/v1/embeddings``: megabytes of numbers, of which only the ends are read."""
 
-    outputs = 0
-
     def __init__(self, model: str) -> None:
+        super().__init__()
         self._model = model
-        self._body = AnswerBody()
-
-    def feed(self, data: bytes) -> None:
-        self._body.add(data)
 
     def close(self) -> Answer:
-        body = self._body.join()
+        body = self.body()
         if len(body) > _PARSED_BYTES:
             return self._by_ends(body)
         answer = answer_object(body)
@@ -234,8 +226,12 @@ def bounded(size_bytes: int) -> int:
         MalformedStream: It is larger than any answer may be.
     """
     if size_bytes > MAX_ANSWER_BYTES:
-        raise MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
+        raise _too_large()
     return size_bytes
+
+
+def _too_large() -> MalformedStream:
+    return MalformedStream(f"the engine's answer is larger than {MAX_ANSWER_BYTES} bytes")
 
 
 def answer_object(body: bytes) -> Json:
@@ -245,17 +241,36 @@ def answer_object(body: bytes) -> Json:
         MalformedStream: It is no JSON object.
     """
     try:
-        answer = as_object(read_json(body))
+        answer = read_json(body)
     except ValueError as error:
         raise MalformedStream("the engine's answer is not JSON") from error
-    if answer is None:
+    if answer.__class__ is not dict:
         raise MalformedStream("the engine's answer is not a JSON object")
     return answer
 
 
 def _raise_error(answer: Json) -> None:
-    if ("choices" not in answer or "error" in answer) and (failed := error_in(answer)) is not None:
+    if (failed := error_in(answer)) is not None:
         raise failed
+
+
+def _normalise_all(choices: Any) -> bool:
+    """Brings all choices into shape. Returns whether one changed.
+
+    Raises:
+        MalformedStream: There is none, or one that holds no answer.
+    """
+    listed = as_list(choices)
+    if not listed:
+        raise MalformedStream("the engine's answer has no choices")
+    known = objects(listed)
+    if len(known) != len(listed) or not all("message" in choice or "text" in choice for choice in known):
+        raise MalformedStream("a choice of the engine's answer holds no answer")
+    changed = False
+    for choice in known:
+        if not _is_plain(choice):
+            changed |= _normalise(choice)
+    return changed
 
 
 def _spliced(body: bytes, named: re.Match[bytes], model: str) -> bytes:
@@ -269,13 +284,13 @@ def _text_of(choice: Json) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _is_plain(choice: Json) -> bool:
+def _is_plain(choice: Any) -> bool:
     """Whether a choice holds text only and ended in the usual way, so that it is in shape already."""
-    if choice.get("finish_reason") not in _PLAIN_FINISH:
+    if choice.__class__ is not dict or choice.get("finish_reason") not in _PLAIN_FINISH:
         return False
-    message = as_object(choice.get("message"))
-    if message is None:
-        return not choice.get("logprobs")
+    message: Any = choice.get("message")
+    if message.__class__ is not dict:
+        return "text" in choice and not choice.get("logprobs")
     return not (
         message.get("tool_calls")
         or message.get("reasoning")

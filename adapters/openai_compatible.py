@@ -40,20 +40,21 @@ class OpenAiCompatible:
     sends_done: bool = False
 
     def encode(self, request: GatewayRequest, model: str | None) -> UpstreamRequest:
-        body = request.body
-        generates = request.operation in _GENERATES
-        stream = request.stream
+        body, stream = request.body, request.stream
         add: dict[str, Any] = {}
-        if generates and not stream and self.stream_always and not (body.get("logprobs") and body.get("tools")):
-            stream = True  # llama.cpp answers 400 to logprobs with tools in a stream
-            add["stream"] = True
-        if generates and stream and not request.wants_usage:
-            add["stream_options"] = request.options_for_usage()
+        if request.operation in _GENERATES:
+            if not stream and self.stream_always and not (body.get("logprobs") and body.get("tools")):
+                stream = True  # llama.cpp answers 400 to logprobs with tools in a stream
+                add["stream"] = True
+            if stream and not request.wants_usage:
+                add["stream_options"] = request.options_for_usage()
         nulls = [key for key, value in body.items() if value is None and key not in add] if self.strip_nulls else ()
-        try:
-            raw = edit(request.raw, body, model=model, add=add, drop=nulls) if body else request.raw
-        except BadBody as error:
-            raise EngineFailed(400, str(error)) from error
+        raw = request.raw
+        if add or nulls or body.get("model", model) != model:
+            try:
+                raw = edit(raw, body, model=model, add=add, drop=nulls)
+            except BadBody as error:
+                raise EngineFailed(400, str(error)) from error
         return UpstreamRequest(request.path, raw, stream)
 
     def stream_decoder(self, request: GatewayRequest) -> OpenAiStream:

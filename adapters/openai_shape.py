@@ -16,15 +16,19 @@ OUTPUT_KEYS = ("content", "reasoning_content", "reasoning", "refusal", "tool_cal
 _FINISH = {"eos_token": "stop", "stop_sequence": "stop", "eos": "stop", "repetition": "length", "max_tokens": "length"}
 # Not of the engine's own accord: no answer.
 BROKEN = frozenset(("abort", "error", "cancelled"))
-_MOST_TOKENS = 2**53
+_COUNTS = range(2**53 + 1)  # counters only grow, and floats end somewhere
 
 
 def has_output(choice: Json) -> bool:
     """Whether a stream choice carries content, reasoning, a tool call or a refusal; a role is no output."""
     if choice.get("text"):
         return True
-    delta = as_object(choice.get("delta"))
-    return delta is not None and any(delta.get(key) for key in OUTPUT_KEYS)
+    delta: Any = choice.get("delta")
+    if delta.__class__ is dict:
+        for key, value in delta.items():
+            if value and key in OUTPUT_KEYS:
+                return True
+    return False
 
 
 def both_reasoning_names(message: Json) -> bool:
@@ -61,15 +65,14 @@ def finish_reason(choice: Json, *, saw_tool_calls: bool) -> bool:
 
 def read_usage(value: Any) -> Usage | None:
     """Reads a ``usage`` object; None if it is none."""
-    fields = as_object(value)
-    if fields is None:
+    if value.__class__ is not dict:
         return None
-    prompt, completion = fields.get("prompt_tokens"), fields.get("completion_tokens", 0)
+    prompt, completion = value.get("prompt_tokens"), value.get("completion_tokens", 0)
     if not isinstance(prompt, int) or not isinstance(completion, int):
         return None
-    if not (0 <= prompt <= _MOST_TOKENS and 0 <= completion <= _MOST_TOKENS):
-        return None  # counters only grow, and floats end somewhere
-    of_prompt, of_completion = fields.get("prompt_tokens_details"), fields.get("completion_tokens_details")
+    if prompt not in _COUNTS or completion not in _COUNTS:
+        return None
+    of_prompt, of_completion = value.get("prompt_tokens_details"), value.get("completion_tokens_details")
     return Usage(
         prompt,
         completion,
@@ -169,4 +172,4 @@ def _named(value: Any) -> str | None:
 def _count(fields: Any, key: str) -> int | None:
     known = as_object(fields)
     value = known.get(key) if known is not None else None
-    return value if isinstance(value, int) and 0 <= value <= _MOST_TOKENS else None
+    return value if isinstance(value, int) and value in _COUNTS else None

@@ -16,7 +16,7 @@ import orjson
 
 from .engine_timings import timings_in
 from .framing import SseFramer
-from .json_values import Json, as_list, as_object, objects, read_json, write_json
+from .json_values import Json, as_object, objects, read_json, write_json
 from .logprobs import as_text_logprobs
 from .openai_errors import error_in
 from .openai_shape import (
@@ -159,28 +159,21 @@ class OpenAiStream:
         template = self._template
         if template is None:
             return self._feed_singly(data)
-        # As many plain chunks as there are, then whatever follows
-        prefix, text_at, suffix, suffix_bytes = template
-        ours = self._ours
-        quoted = self.said.quoted if self.said is not None else None
-        texts: list[bytes] = []
-        at = 0
-        while data.startswith(prefix, at):
-            quote = data.find(b'"', at + text_at)
-            if quote <= at + text_at or not data.startswith(suffix, quote):
-                break
-            if ours is not None:
-                texts.append(data[at + text_at : quote])
-            if quoted is not None:
-                quoted += data[at + text_at : quote + 1]
-            at = quote + suffix_bytes
-            self.outputs += 1
-        if at == 0:
+        if not data.startswith(template.prefix):
             return self._feed_frames(data)
-        plain = data[:at]
+        # As many plain chunks as there are, then whatever follows
+        texts, rest = _plain_texts(data, template)
+        if not texts:
+            return self._feed_frames(data)
+        self.outputs += len(texts)
+        if self.said is not None:
+            self.said.quoted += b'"'.join((*texts, b""))
+        ours = self._ours
         if ours is not None:
             plain = b"".join((ours.prefix, (ours.suffix + ours.prefix).join(texts), ours.suffix))
-        return plain + self._feed_frames(data[at:]) if at < len(data) else plain
+        else:
+            plain = data[: len(data) - len(rest)] if rest else data
+        return plain + self._feed_frames(rest) if rest else plain
 
     def _feed_singly(self, data: bytes) -> bytes:
         """Event by event, until a plain chunk is known: a fast engine's whole answer may come in one read."""
@@ -262,21 +255,20 @@ class OpenAiStream:
             chunk = read_json(payload)
         except ValueError as error:
             raise MalformedStream("the engine's stream holds an event that is not JSON") from error
-        fields = as_object(chunk)
-        repaired = self._repair is not None and fields is not None and self._repair.repair(fields)
-        if (failed := error_in(chunk)) is not None:
-            raise failed
         if chunk is None:
             return b""  # llama.cpp begins the stream of a batch of completions with it
+        fields = as_object(chunk)
         if fields is None:
             raise MalformedStream("the engine's stream holds an event that is not a JSON object")
-        if (timings := timings_in(fields)) is not None:
+        repaired = self._repair is not None and self._repair.repair(fields)
+        if "error" in fields or fields.get("object") == "error":
+            failed = error_in(fields)
+            if failed is not None:
+                raise failed
+        if ("timings" in fields or "metrics" in fields) and (timings := timings_in(fields)) is not None:
             self.timings = timings
-        changed = self._take_usage(fields)
-        listed = as_list(fields.get("choices") or [])
-        choices = objects(listed)
-        if listed is None or len(choices) != len(listed):
-            raise MalformedStream("the engine's stream holds a chunk whose choices are no list of objects")
+        changed = self._take_usage(fields) if "usage" in fields else None
+        choices = _choices_of(fields)
         if changed == "usage only" or not (choices or fields.keys() - _ENVELOPE):
             return b""  # clients that look at choices[0] fail on an empty list (RW-03)
         output = False
@@ -305,8 +297,8 @@ class OpenAiStream:
 
     def _learn(self, payload: bytes, out: bytes, choice: Json) -> None:
         """Takes a chunk as the template, if it holds plain text: as it came, and as it goes out."""
-        delta = as_object(choice.get("delta"))
-        text = choice.get("text") if delta is None else delta.get("content")
+        delta: Any = choice.get("delta")
+        text: Any = delta.get("content") if delta.__class__ is dict else choice.get("text")
         if choice.get("finish_reason") or not isinstance(text, str) or not text or b"\n" in payload:
             return
         quoted = write_json(text, payload)
@@ -334,23 +326,23 @@ class OpenAiStream:
         index = choice.get("index")
         index = index if isinstance(index, int) else 0
         changed = False
-        if (delta := as_object(choice.get("delta"))) is not None:
+        delta: Any = choice.get("delta")
+        if delta.__class__ is dict:
             tags = self._thinking.get(index)
             if tags is None:
                 tags = self._thinking[index] = ThinkTags()
             if not tags.done:
                 changed = split_delta(tags, delta, last=bool(choice.get("finish_reason")))
             changed |= both_reasoning_names(delta)
-            if calls := objects(delta.get("tool_calls")):
+            if "tool_calls" in delta and (calls := objects(delta["tool_calls"])):
                 changed |= self._tools.setdefault(index, ToolCalls()).repair(calls)
         elif choice.get("logprobs"):
             text, text_at = choice.get("text"), self._text_chars.get(index, 0)
             changed = as_text_logprobs(choice, text_at)
             self._text_chars[index] = text_at + (len(text) if isinstance(text, str) else 0)
-        changed |= finish_reason(choice, saw_tool_calls=bool(self._tools.get(index)))
-        reason = choice.get("finish_reason")
-        if reason:
-            self._finish[index] = str(reason)
+        if choice.get("finish_reason"):
+            changed |= finish_reason(choice, saw_tool_calls=bool(self._tools.get(index)))
+            self._finish[index] = str(choice["finish_reason"])
         else:
             self._finish.setdefault(index, None)
         return changed
@@ -395,6 +387,42 @@ class OpenAiStream:
             self.error = error_in(read_json(self._framer.stray.removeprefix(b"error:")))
         except ValueError:
             self.error = None
+
+
+def _choices_of(chunk: Json) -> list[Json]:
+    """Returns the choices of a chunk, [] if it has none.
+
+    Raises:
+        MalformedStream: They are no list of objects.
+    """
+    choices: Any = chunk.get("choices") or []
+    if choices.__class__ is list:
+        for choice in choices:
+            if choice.__class__ is not dict:
+                break
+        else:
+            return choices
+    raise MalformedStream("the engine's stream holds a chunk whose choices are no list of objects")
+
+
+def _plain_texts(data: bytes, template: PlainChunk) -> tuple[list[bytes], bytes]:
+    """The texts of the plain chunks that a read begins with, and the rest of it. It begins with the template's prefix.
+
+    A fast engine's read holds many: they are cut in one go, since a text ends at the first quote behind it.
+    """
+    prefix, text_at, suffix, suffix_bytes = template
+    between = suffix + prefix
+    texts = data[text_at:].split(between)
+    rest = texts.pop()
+    if b"" in texts or b'"' in b"".join(texts):
+        plain = next(n for n, text in enumerate(texts) if not text or b'"' in text)
+        rest = between.join((*texts[plain:], rest))
+        del texts[plain:]
+    quote = rest.find(b'"')
+    if quote <= 0 or not rest.startswith(suffix, quote):
+        return texts, prefix + rest
+    texts.append(rest[:quote])
+    return texts, rest[quote + suffix_bytes :]
 
 
 def _around(chunk: bytes, quoted: bytes) -> PlainChunk | None:

@@ -7,12 +7,14 @@ further on, it is text.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
 from .json_values import Json
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _MOST_BLANKS = 64
+_BEGUN = re.compile(rf"\s{{0,{_MOST_BLANKS}}}{_OPEN}")
 
 
 class Parts(NamedTuple):
@@ -104,7 +106,7 @@ def split_message(message: Json) -> bool:
 
 
 def begins_with_thinking(text: object) -> bool:
-    return isinstance(text, str) and text[: _MOST_BLANKS + len(_OPEN)].lstrip().startswith(_OPEN)
+    return isinstance(text, str) and _BEGUN.match(text) is not None
 
 
 def _begun_close(text: str) -> int:

@@ -186,11 +186,13 @@ class Endpoint:
         wire = self.wire("GET", path, b"", ())
         return self.origin + wire.target, wire.headers
 
-    def wire(self, method: str, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> WireRequest:
+    def wire(self, method: str, path: str, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> WireRequest:
         """Returns the request for this endpoint: its base path, its own headers, our credential."""
         if self._has_version and path.startswith("/v1/"):
             path = path[3:]
-        return WireRequest(method, self._base_path + path, (*headers, *self._headers), body)
+        if self._headers:
+            headers = (*headers, *self._headers)
+        return WireRequest(method, self._base_path + path, headers, body)
 
 
 def _upstream(config: EndpointConfig, idle_s: float) -> Upstream:

@@ -13,16 +13,17 @@ _COMMENT_NAMES = tuple(f" engine_{field[:-2]}_ms=%.1f".encode() for field in Eng
 
 def server_timing(record: FlightRecord, attempt: AttemptRecord, now_s: float) -> bytes:
     """Returns ``Server-Timing`` for an answer whose head goes out now; milliseconds, as that header has it."""
-    begun_s = record.begun_s
-    admitted_s = begun_s if record.admitted_s is None else record.admitted_s
-    first_s = attempt.first_output_s
+    begun_s, chosen_s = record.begun_s, attempt.chosen_s
+    admitted_s = record.admitted_s
+    if admitted_s is None:
+        admitted_s = begun_s
     return b"queue;dur=%.3f, route;dur=%.3f, connect;dur=%.3f, %b;dur=%.3f%b" % (
         (admitted_s - begun_s) * 1e3,
-        (attempt.chosen_s - admitted_s) * 1e3,
-        ((attempt.connected_s or attempt.chosen_s) - attempt.chosen_s) * 1e3,
-        b"ttft" if record.stream and first_s is not None else b"total",
+        (chosen_s - admitted_s) * 1e3,
+        (attempt.connected_s - chosen_s) * 1e3 if attempt.connected_s else 0.0,
+        b"ttft" if record.stream and attempt.first_output_s is not None else b"total",
         (now_s - begun_s) * 1e3,
-        _told(attempt, _HEADER_NAMES),
+        b"" if attempt.timings is None else _told(attempt.timings, _HEADER_NAMES),
     )
 
 
@@ -38,13 +39,10 @@ def timing_comment(record: FlightRecord, attempt: AttemptRecord, now_s: float) -
         (now_s - begun_s) * 1e3,
         record.chunks,
         b" resumed=1" if attempt.resumes else b"",
-        _told(attempt, _COMMENT_NAMES),
+        b"" if attempt.timings is None else _told(attempt.timings, _COMMENT_NAMES),
     )
 
 
-def _told(attempt: AttemptRecord, names: tuple[bytes, ...]) -> bytes:
+def _told(timings: EngineTimings, names: tuple[bytes, ...]) -> bytes:
     """The engine's own times, in milliseconds; nothing for those that it does not tell."""
-    timings = attempt.timings
-    if timings is None:
-        return b""
     return b"".join([name % (told_s * 1e3) for name, told_s in zip(names, timings, strict=True) if told_s is not None])

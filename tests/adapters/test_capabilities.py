@@ -147,6 +147,15 @@ def test_a_body_whose_long_strings_are_cut_out_needs_the_same() -> None:
     assert needed(chat()._replace(raw=raw, body=body)) == {"images", "n"}
 
 
+@pytest.mark.parametrize("other", [{"role": "assistant"}, {"role": "assistant", "content": None}, None, "x", ["x"]])
+def test_an_image_is_found_beside_any_other_message(other: Any) -> None:
+    shown = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}
+    said = {"role": "user", "content": "x"}
+    for messages in ([other, shown], [shown, other], [said, other, shown]):
+        assert needed(request("chat", {"messages": messages})) == {"images"}
+    assert needed(request("chat", {"messages": [said, other]})) == set()
+
+
 ODD: list[Any] = [None, True, False, 0, -1, 2.5, 10**30, "", "x", [], [[]], [None], [{}], ["x", 1], {}, {"type": []}]
 ODD_PARTS: list[Any] = [{"type": "?"}, [{"type": {}}], [{"content": 7}], [{"content": [[], None, 7, {"type": []}]}]]
 FIELDS = (

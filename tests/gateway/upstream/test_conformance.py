@@ -106,6 +106,20 @@ async def test_a_get_has_no_body_and_no_length_and_an_empty_post_says_so(lab: La
     await attempt.until_ended()
 
 
+async def test_requests_to_many_targets_go_out_as_each_was_given(lab: Lab) -> None:
+    connection = await lab.warm()
+    for n in [*range(40), 0, 39]:
+        method, body = ("GET", b"") if n % 3 == 0 else ("POST", b"%d" % n)
+        headers = ((b"x-n", b"%d" % n),) * (n % 2)
+        attempt = await lab.start(WireRequest(method, f"/v1/x?n={n // 2}", headers, body))
+        seen = await connection.read_request()
+        assert (seen.line, seen.body) == (f"{method} /v1/x?n={n // 2} HTTP/1.1".encode(), body)
+        assert seen.all(b"host") == [b"127.0.0.1:%d" % lab.peer.port]
+        assert seen.all(b"x-n") == [value for _, value in headers]
+        await connection.send(OK)
+        await attempt.until_ended()
+
+
 async def test_a_large_body_arrives_whole_at_a_peer_that_reads_slowly(lab: Lab) -> None:
     body = os.urandom(5_000_000)
     attempt = await lab.start(WireRequest("POST", "/v1/chat/completions", (), body))
