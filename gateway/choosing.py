@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
+from policies.named_tuples import named
 from policies.types import RouteQuery
 
 from .flight import AttemptRecord, Decision
@@ -30,5 +31,5 @@ def chosen(pool: Pool, query: RouteQuery, began_s: float) -> AttemptRecord | Non
         chosen_s,
         route_s=chosen_s - began_s,
         span_id=new_span_id(),
-        decision=Decision(view, query._replace(blocks=query.blocks[:1]) if len(query.blocks) > 1 else query),
+        decision=named(Decision, (view, query)),
     )

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from adapters import ADAPTERS
 from adapters.capabilities import capabilities
 from adapters.types import Adapter, EngineTimings
-from policies.health import HealthRules, HealthState
+from policies.health import HealthRules, HealthState, is_untroubled
+from policies.named_tuples import named
 from policies.types import HEALTHS, EndpointSnapshot, Health, Learner
 
 from .config import EndpointConfig, PoolConfig
@@ -25,6 +26,8 @@ COLD_LOAD_S = 0.5
 """An answer that waited so long for its model found it not loaded."""
 ASSUMED_LOAD_S = 5.0
 """What loading a model costs where that was never measured: never nothing."""
+# Of a snapshot: health, running, waiting, kv_usage_ratio, sampled_s, slots, load_penalty_s
+_Lasting = tuple[Health, int | None, int | None, float | None, float | None, int | None, float]
 
 
 class Endpoint:
@@ -41,6 +44,7 @@ class Endpoint:
         cold_load_s: What loading the model cost there, smoothed; None before any.
         own: What of ours is open there.
         health: What is known of its health.
+        untroubled: Whether a request that is answered changes nothing of that.
         origin: Scheme, host and port of its URL.
         upstream: Its connections.
         transitions: How often it came into which state.
@@ -50,6 +54,8 @@ class Endpoint:
 
     def __init__(self, config: EndpointConfig, pool: PoolConfig, learner: Learner | None = None) -> None:
         self.own = OwnLoad(learner)
+        self._lasting: _Lasting | None = None
+        self._weight = config.weight
         self.config = config
         self.id = config.id
         self.adapter: Adapter = ADAPTERS.get(config.engine, ADAPTERS["openai"])
@@ -84,7 +90,8 @@ class Endpoint:
     @health.setter
     def health(self, state: HealthState) -> None:
         self._health = state
-        self.own.seen = None
+        self.untroubled = is_untroubled(state)
+        self._changed()
 
     @property
     def load(self) -> LoadSample:
@@ -93,7 +100,7 @@ class Endpoint:
     @load.setter
     def load(self, sample: LoadSample) -> None:
         self._load = sample
-        self.own.seen = None
+        self._changed()
 
     @property
     def facts(self) -> FactSample:
@@ -102,7 +109,7 @@ class Endpoint:
     @facts.setter
     def facts(self, sample: FactSample) -> None:
         self._facts = sample
-        self.own.seen = None
+        self._changed()
 
     @property
     def model_loaded(self) -> bool | None:
@@ -116,13 +123,13 @@ class Endpoint:
             return 0.0
         return ASSUMED_LOAD_S if self.cold_load_s is None else self.cold_load_s
 
-    def answered(self, timings: EngineTimings | None) -> None:
+    def answered(self, timings: EngineTimings) -> None:
         """Learns what loading the model costs from an answer that waited for it."""
-        if timings is None or timings.load_s is None or timings.load_s < COLD_LOAD_S:
+        if timings.load_s is None or timings.load_s < COLD_LOAD_S:
             return
         known_s = self.cold_load_s
         self.cold_load_s = timings.load_s if known_s is None else (known_s + timings.load_s) / 2
-        self.own.seen = None
+        self._changed()
 
     @property
     def busy_until_s(self) -> float | None:
@@ -131,7 +138,7 @@ class Endpoint:
     @busy_until_s.setter
     def busy_until_s(self, until_s: float | None) -> None:
         self._busy_until_s = until_s
-        self.own.seen = None
+        self._changed()
 
     @property
     def healthy(self) -> bool:
@@ -142,33 +149,49 @@ class Endpoint:
         """Returns it as routing sees it; the same object until something changes."""
         own = self.own
         if own.seen is None:
-            oldest = next(iter(own.pending), None)
-            load, sampled_s = self._load
-            own.seen = EndpointSnapshot(
+            health, running, waiting, kv_usage_ratio, sampled_s, slots, load_penalty_s = self._lasting or self._last()
+            pending, oldest_s, oldest_tokens = own.pending, None, 0
+            if pending:
+                oldest = next(iter(pending))
+                oldest_s, oldest_tokens = oldest.taken_s, oldest.uncached_tokens
+            fields = (
                 self.id,
-                self._health.name,
-                own.in_flight,
+                health,
+                len(own.open),
                 self.capabilities,
-                self.config.weight,
-                len(own.pending),
+                self._weight,
+                len(pending),
                 own.pending_tokens,
-                None if oldest is None else oldest.taken_s,
-                0 if oldest is None else oldest.uncached_tokens,
+                oldest_s,
+                oldest_tokens,
                 own.held_tokens,
                 own.answers,
                 own.ttft_s,
                 own.itl_s,
-                load.running,
-                load.waiting,
-                load.kv_usage_ratio,
+                running,
+                waiting,
+                kv_usage_ratio,
                 sampled_s,
                 own.learnt,
-                self._facts.facts.slots,
-                self.load_penalty_s,
+                slots,
+                load_penalty_s,
                 self._busy_until_s,
                 own.fruitless,
             )
+            own.seen = named(EndpointSnapshot, fields)
         return own.seen
+
+    def _changed(self) -> None:
+        """Something has, of what lasts longer than a request."""
+        self.own.seen = self._lasting = None
+
+    def _last(self) -> _Lasting:
+        """Returns what of a snapshot lasts until the endpoint is found to have changed, for the next ones too."""
+        load, sampled_s = self._load
+        slots = self._facts.facts.slots
+        told = (load.running, load.waiting, load.kv_usage_ratio, sampled_s, slots)
+        self._lasting = lasting = (self._health.name, *told, self.load_penalty_s)
+        return lasting
 
     def speak(self, adapter: Adapter, version: str) -> None:
         """From now on requests are written for this engine; ``version`` may be "". Of a new one no load is known."""
@@ -179,7 +202,7 @@ class Endpoint:
         self.adapter = adapter
         self.engine_version = version
         self.capabilities = capabilities(adapter.name, version)
-        self.own.seen = None
+        self._changed()
 
     def question(self, path: str) -> tuple[str, Sequence[tuple[bytes, bytes]]]:
         """Returns the URL and the headers of a GET that Weir makes for itself."""
@@ -192,7 +215,7 @@ class Endpoint:
             path = path[3:]
         if self._headers:
             headers = (*headers, *self._headers)
-        return WireRequest(method, self._base_path + path, headers, body)
+        return named(WireRequest, (method, self._base_path + path, headers, body))
 
 
 def _upstream(config: EndpointConfig, idle_s: float) -> Upstream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from policies.named_tuples import named
 from policies.types import Answered
 from policies.usual_waits import UsualWaits
 
@@ -13,22 +14,21 @@ def answered(attempt: AttemptRecord, record: FlightRecord) -> Answered | None:
 
     Of one that went on with a stream its own chunks count: the tokens are of another prompt, or of the whole answer.
     """
-    if attempt.sent_s is None or attempt.ended_s is None or record.operation == "other":
+    sent_s, ended_s = attempt.sent_s, attempt.ended_s
+    if sent_s is None or ended_s is None or record.operation == "other":
         return None
-    usage, first_s, token_s = None if attempt.resumes else record.usage, attempt.first_output_s, None
-    output_tokens = attempt.chunks if usage is None else usage.completion_tokens
+    first_s, prompt_tokens, cached_tokens, token_s = attempt.first_output_s, None, None, None
+    usage = record.usage
+    if usage is None or attempt.resumes:
+        output_tokens = attempt.chunks
+    else:
+        output_tokens = usage.completion_tokens
+        if not usage.estimated:
+            prompt_tokens, cached_tokens = usage.prompt_tokens, usage.cached_tokens
     if first_s is not None and output_tokens > 1 and not record.client_write_wait_s:
-        token_s = ((record.last_output_s or attempt.ended_s) - first_s) / (output_tokens - 1)
-    counted = usage is not None and not usage.estimated
-    return Answered(
-        attempt.sent_s,
-        attempt.ended_s,
-        first_s,
-        usage.prompt_tokens if usage is not None and counted else None,
-        usage.cached_tokens if usage is not None and counted else None,
-        output_tokens,
-        token_s,
-    )
+        token_s = ((record.last_output_s or ended_s) - first_s) / (output_tokens - 1)
+    sample = (sent_s, ended_s, first_s, prompt_tokens, cached_tokens, output_tokens, token_s)
+    return named(Answered, sample)
 
 
 def learn_waits(usual: UsualWaits, attempt: AttemptRecord, record: FlightRecord, prompt_tokens: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from policies.named_tuples import named
 from policies.types import Answered, EndpointSnapshot, FirstOutput, Learner
 from policies.wedge import Slowest
 
@@ -33,7 +34,7 @@ class OwnLoad:
     """Counts what is open at one endpoint; exact, for every way out of a lease gives back what it took.
 
     Attributes:
-        in_flight: Attempts open now.
+        open: All leases under way.
         held_tokens: Tokens of their prompts, estimated.
         pending: Those without a first output, the oldest first.
         pending_tokens: Tokens of those prompts that its cache is not believed to hold.
@@ -42,7 +43,6 @@ class OwnLoad:
         ttft_s: From an attempt sent to its first output; smoothed, None before any.
         itl_s: Time an output token after the first, likewise.
         slowest: Its slowest recent first outputs; None before any.
-        open: All leases under way.
         output_s: When the last output of what is no longer open came, or a first one; monotonic, None before any.
         newest_s: When the newest of those was taken whose first output has come, monotonic.
         learnt: What the pool's policy has learnt of it, in that policy's own type; None before anything.
@@ -53,7 +53,6 @@ class OwnLoad:
         "answers",
         "fruitless",
         "held_tokens",
-        "in_flight",
         "itl_s",
         "learner",
         "learnt",
@@ -69,7 +68,7 @@ class OwnLoad:
 
     def __init__(self, learner: Learner | None = None) -> None:
         self.learner = learner
-        self.in_flight = 0
+        self.open: set[Lease] = set()
         self.held_tokens = 0
         self.pending: dict[Lease, None] = {}
         self.pending_tokens = 0
@@ -78,11 +77,15 @@ class OwnLoad:
         self.ttft_s: float | None = None
         self.itl_s: float | None = None
         self.slowest: Slowest | None = None
-        self.open: set[Lease] = set()
         self.output_s: float | None = None
         self.newest_s = 0.0
         self.learnt: Any = None
         self.seen: EndpointSnapshot | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Attempts open now."""
+        return len(self.open)
 
     def lease(self, prompt_tokens: int, uncached_tokens: int, now_s: float) -> Lease:
         """Returns one attempt's share of the load, to be held in a ``with`` block.
@@ -108,9 +111,7 @@ class Lease:
     """
 
     __slots__ = (
-        "_ahead",
-        "_ahead_tokens",
-        "_held_tokens",
+        "_found",
         "_load",
         "_showed",
         "outputs",
@@ -129,32 +130,35 @@ class Lease:
 
     def __enter__(self) -> Lease:
         load = self._load
-        self._ahead, self._ahead_tokens, self._held_tokens = len(load.pending), load.pending_tokens, load.held_tokens
-        load.in_flight += 1
-        load.held_tokens += self.prompt_tokens
+        pending, pending_tokens, held_tokens = load.pending, load.pending_tokens, load.held_tokens
+        self._found = len(pending), pending_tokens, held_tokens
+        load.held_tokens = held_tokens + self.prompt_tokens
         load.open.add(self)
-        load.pending[self] = None
-        load.pending_tokens += self.uncached_tokens
+        pending[self] = None
+        load.pending_tokens = pending_tokens + self.uncached_tokens
         load.seen = None
         return self
 
     def __exit__(self, *exc: object) -> None:
-        load = self._load
-        load.in_flight -= 1
+        load, outputs = self._load, self.outputs
         load.held_tokens -= self.prompt_tokens
         load.open.discard(self)
-        if self.outputs is not None and (output_s := self.outputs.output_s) is not None:
-            load.output_s = max(load.output_s or output_s, output_s)
-        self.outputs = None
-        if self in load.pending:
-            self._no_longer_pending()
+        if outputs is not None:
+            output_s = outputs.output_s
+            if output_s is not None:
+                load.output_s = max(load.output_s or output_s, output_s)
+            self.outputs = None
+        if not self._showed:
+            del load.pending[self]
+            load.pending_tokens -= self.uncached_tokens
             load.fruitless += 1  # unless it is told that all was well
         load.seen = None
 
     def first_output(self, sent_s: float, now_s: float) -> None:
         """The first output has come; to be told once, while the block runs."""
         load = self._load
-        self._no_longer_pending()
+        del load.pending[self]
+        load.pending_tokens -= self.uncached_tokens
         self._showed = True
         load.answers += 1
         load.fruitless = 0
@@ -163,45 +167,33 @@ class Lease:
         load.ttft_s = _smoothed(load.ttft_s, now_s - sent_s)
         load.slowest = Slowest.after(load.slowest, now_s - sent_s, self.uncached_tokens)
         if load.learner is not None:
-            sample = FirstOutput(
-                sent_s,
-                now_s,
-                self.prompt_tokens,
-                self.uncached_tokens,
-                self._ahead,
-                self._ahead_tokens,
-                self._held_tokens,
-                load.in_flight,
-            )
-            load.learnt = load.learner.first_output(load.learnt, sample)
+            sample = (sent_s, now_s, self.prompt_tokens, self.uncached_tokens, *self._found, len(load.open))
+            load.learnt = load.learner.first_output(load.learnt, named(FirstOutput, sample))
         load.seen = None
 
-    def served(self) -> None:
-        """The attempt ended well, and the block is over; whatever it was, the endpoint works."""
+    def served(self, sample: Answered | None) -> None:
+        """The attempt ended well, and the block is over: whatever it was, the endpoint works.
+
+        Args:
+            sample: What the whole answer tells; None if it was no answer of a model.
+        """
         load = self._load
         load.fruitless = 0
         if not self._showed:
             load.answers += 1
         load.seen = None
+        if sample is None:
+            return
+        at_s, token_s, learner = sample.at_s, sample.token_s, load.learner
+        load.output_s = max(load.output_s or at_s, at_s)
+        if token_s is not None:
+            load.itl_s = _smoothed(load.itl_s, token_s)
+        if learner is not None:
+            load.learnt = learner.answered(load.learnt, sample)
 
     def overtaken_since(self, at_s: float) -> bool:
         """Whether an attempt at the endpoint that was taken after then has had its first output."""
         return self._load.newest_s > at_s
-
-    def answered(self, sample: Answered) -> None:
-        """The answer is whole."""
-        load = self._load
-        load.output_s = max(load.output_s or sample.at_s, sample.at_s)
-        if sample.token_s is not None:
-            load.itl_s = _smoothed(load.itl_s, sample.token_s)
-        if load.learner is not None:
-            load.learnt = load.learner.answered(load.learnt, sample)
-        load.seen = None
-
-    def _no_longer_pending(self) -> None:
-        load = self._load
-        del load.pending[self]
-        load.pending_tokens -= self.uncached_tokens
 
 
 def _smoothed(known: float | None, sample: float) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections import Counter
+from random import getrandbits
+from time import perf_counter
 
 from adapters.capabilities import Capabilities, unsupported
 from adapters.loading import says_loading
@@ -13,6 +14,7 @@ from adapters.types import EngineFailed, GatewayRequest
 from policies import health
 from policies.health import HealthState
 from policies.hedging import HedgeBudget, HedgeRules
+from policies.named_tuples import named
 from policies.retry import RetryBudget
 from policies.retry_after import soonest
 from policies.routing import ROUTING
@@ -54,7 +56,7 @@ class Pool:
         self._all = tuple(self.endpoints.values())
         by_prefix = getattr(ROUTING[config.routing.policy], "uses_prefixes", False)
         self.prompts = Prompts(self.endpoints, config.routing.prefix_memory_bytes if by_prefix else None)
-        self.retries = RetryBudget.of(config.retries.budget_ratio)
+        self.retries = RetryBudget(config.retries.budget_ratio)
         hedge = config.hedge
         self.hedges = (
             HedgeBudget(HedgeRules(hedge.share, hedge.quantile, hedge.at_least_s))
@@ -73,12 +75,8 @@ class Pool:
     def view(self) -> PoolView:
         """Returns what the next choice is made from."""
         self._sequence += 1
-        return PoolView(
-            time.perf_counter(),
-            self._sequence,
-            tuple([e.own.seen or e.snapshot() for e in self._all]),
-            random.getrandbits(64),
-        )
+        endpoints = tuple([e.own.seen or e.snapshot() for e in self._all])
+        return named(PoolView, (perf_counter(), self._sequence, endpoints, getrandbits(64)))
 
     def refusal(self, request: GatewayRequest, needed: Capabilities) -> EngineFailed | None:
         """Returns why no endpoint can do what the request needs, healthy or not; None if one can."""
@@ -107,7 +105,7 @@ class Pool:
         Returns:
             ``Retry-After`` for the client: the shortest of the waits; of all endpoints, if all are busy.
         """
-        now_s = time.perf_counter()
+        now_s = perf_counter()
         if asked_s is not None:
             endpoint.busy_until_s = now_s + asked_s
         left_s = [(e.busy_until_s or now_s) - now_s for e in self._all if e.healthy]
@@ -116,9 +114,8 @@ class Pool:
     # --- what requests and probes tell of an endpoint's health
 
     def succeeded(self, endpoint: Endpoint) -> None:
-        after = health.request_succeeded(endpoint.health, time.monotonic())
-        if after is not endpoint.health:
-            self._apply(endpoint, after)
+        if not endpoint.untroubled:
+            self._apply(endpoint, health.request_succeeded(endpoint.health, time.monotonic()))
         if endpoint.told:
             endpoint.told.clear()
 

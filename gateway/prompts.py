@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from adapters.capabilities import Capabilities
 from adapters.json_values import as_list, as_object, objects
 from adapters.types import GatewayRequest
+from policies.named_tuples import named
 from policies.prefix_blocks import SEARCH_BYTES, chain, covered_bytes, value_at
 from policies.prefix_map import PrefixMap
 from policies.prefix_trust import FULL, Trust
@@ -69,26 +70,31 @@ def read_prompt(request: GatewayRequest, needs: Capabilities, *, prefixes: bool)
     """Returns what there is to know of a request's prompt; of one that has none, nothing."""
     if request.operation == "other":
         return NO_PROMPT
-    raw, body = request.raw, request.body
-    size_bytes = len(raw)
-    images, recordings = "images" in needs, "audio" in needs
-    media = media_in(raw, images=images, recordings=recordings) if images or recordings else NO_MEDIA
-    text_bytes = size_bytes - media.bytes
+    raw, operation, media = request.raw, request.operation, NO_MEDIA
+    size_bytes = text_bytes = len(raw)
+    if needs:
+        images, recordings = "images" in needs, "audio" in needs
+        if images or recordings:
+            media = media_in(raw, images=images, recordings=recordings)
+            text_bytes -= media.bytes
     if not media.number:
         middle = size_bytes // 2
-        sample_bytes = min(_ESCAPE_SAMPLE_BYTES, size_bytes - middle)
-        if escapes := raw.count(b"\\u", middle, middle + sample_bytes):
+        escapes = raw.count(b"\\u", middle, middle + _ESCAPE_SAMPLE_BYTES)
+        if escapes:
+            sample_bytes = min(_ESCAPE_SAMPLE_BYTES, size_bytes - middle)
             text_bytes -= min(escapes * _ESCAPE_EXCESS_BYTES * size_bytes // sample_bytes, size_bytes // 2)
-    known_tokens = _token_ids(body) if request.operation == "text_completion" else 0
-    key = _KEYS.get(request.operation) if prefixes else None
+    known_tokens = _token_ids(request.body) if operation == "text_completion" else 0
+    key = _KEYS.get(operation) if prefixes else None
     if key is None:
         return Prompt(size_bytes, text_bytes, media, known_tokens)
-    start, end = value_at(raw, key), size_bytes
-    tools = body.get("tools")
-    if tools and _comes_after(body, "tools", key):
-        end = max(raw.rfind(b'"tools"', max(start, size_bytes - SEARCH_BYTES)), 0) or size_bytes
-    seed = tuple(_names(tools)) if tools else None
-    return Prompt(size_bytes, text_bytes, media, known_tokens, start, end, chain(raw, start, end, seed))
+    start, end, seed = value_at(raw, key), size_bytes, None
+    tools = request.body.get("tools")
+    if tools:
+        seed = tuple(_names(tools))
+        if _comes_after(request.body, "tools", key):
+            end = max(raw.rfind(b'"tools"', max(start, size_bytes - SEARCH_BYTES)), 0) or size_bytes
+    blocks = chain(raw, start, end, seed)
+    return named(Prompt, (size_bytes, text_bytes, media, known_tokens, start, end, blocks, NO_TOKENS))
 
 
 class Prompts:
@@ -110,28 +116,31 @@ class Prompts:
 
     async def read(self, request: GatewayRequest, needs: Capabilities) -> tuple[Prompt, RouteQuery]:
         """Returns a request's prompt and its first query. To be called once a request: a retry asks no more."""
-        if self.prefixes is None:
-            return self.known(read_prompt(request, needs, prefixes=False), needs)
-        if len(request.raw) > OFF_LOOP_BYTES:
+        prefixes = self.prefixes is not None
+        if prefixes and len(request.raw) > OFF_LOOP_BYTES:
             prompt = await asyncio.to_thread(read_prompt, request, needs, prefixes=True)
         else:
-            prompt = read_prompt(request, needs, prefixes=True)
+            prompt = read_prompt(request, needs, prefixes=prefixes)
         return self.known(prompt, needs)
 
     def known(self, prompt: Prompt, needs: Capabilities) -> tuple[Prompt, RouteQuery]:
         """Returns the prompt with who holds it, and the query."""
-        tokens = self.tokens(prompt)
+        tokens, blocks = self.tokens(prompt), prompt.blocks
         cached: Mapping[str, int] = NO_TOKENS
-        if prompt.blocks and self.prefixes is not None and (held := self.prefixes.held(prompt.blocks)):
-            prompt = Prompt(*prompt[:-1], held)
-            cached = self._believed(prompt, tokens)
-        return prompt, RouteQuery(NOTHING, needs, tokens, prompt.blocks, cached)
+        if blocks and self.prefixes is not None:
+            held = self.prefixes.held(blocks)
+            if held:
+                prompt = named(Prompt, (*prompt[:-1], held))
+                cached = self._believed(prompt, tokens)
+        return prompt, named(RouteQuery, (NOTHING, needs, tokens, blocks[:1], cached, None, (), ""))
 
     def tokens(self, prompt: Prompt) -> int:
         """Returns how many tokens a prompt is, estimated."""
         if prompt.known_tokens:
             return prompt.known_tokens
-        return round(prompt.text_bytes * self.ratio.tokens_per_byte) + prompt.media.number * TOKENS_PER_MEDIUM
+        tokens = round(prompt.text_bytes * self.ratio.tokens_per_byte)
+        media = prompt.media.number
+        return tokens + media * TOKENS_PER_MEDIUM if media else tokens
 
     def sent(self, prompt: Prompt, endpoint_id: str) -> None:
         """The prompt goes to that endpoint, whose cache will hold it."""
@@ -140,17 +149,20 @@ class Prompts:
 
     def answered(self, prompt: Prompt, endpoint_id: str, sample: Answered) -> None:
         """Learns from what the engine counted, if it did."""
-        if sample.prompt_tokens is None or not prompt.size_bytes:
+        prompt_tokens, cached_tokens = sample.prompt_tokens, sample.cached_tokens
+        if prompt_tokens is None or not prompt.size_bytes:
             return
         if not prompt.media.number and not prompt.known_tokens:
-            self.ratio = self.ratio.learnt(prompt.text_bytes, sample.prompt_tokens)
-        blocks = prompt.held.get(endpoint_id)
-        if sample.cached_tokens is None or blocks is None:
+            self.ratio = self.ratio.learnt(prompt.text_bytes, prompt_tokens)
+        if cached_tokens is None:
             return
-        sent_tokens = prompt.cached_tokens(sample.prompt_tokens, blocks)
+        blocks = prompt.held.get(endpoint_id)
+        if blocks is None:
+            return
+        sent_tokens = prompt.cached_tokens(prompt_tokens, blocks)
         if sent_tokens > 0:
             trust = self._trust.get(endpoint_id, FULL)
-            self._trust[endpoint_id] = trust.learnt(sent_tokens, sample.cached_tokens, sample.at_s)
+            self._trust[endpoint_id] = trust.learnt(sent_tokens, cached_tokens, sample.at_s)
 
     def forget(self, endpoint_id: str) -> None:
         """The endpoint may have been started anew: its cache is empty, and its settings may be others."""
@@ -159,15 +171,18 @@ class Prompts:
             self.prefixes.forget(endpoint_id)
 
     def _believed(self, prompt: Prompt, tokens: int) -> dict[str, int]:
-        by_blocks = {blocks: prompt.cached_tokens(tokens, blocks) for blocks in set(prompt.held.values())}
-        trust = self._trust
-        if not trust:
-            return {name: by_blocks[blocks] for name, blocks in prompt.held.items()}
-        now_s = perf_counter()
-        return {
-            name: by_blocks[blocks] if name not in trust else int(by_blocks[blocks] * trust[name].now(now_s))
-            for name, blocks in prompt.held.items()
-        }
+        held, trust = prompt.held, self._trust
+        numbers = set(held.values())
+        if len(numbers) == 1:
+            believed = dict.fromkeys(held, prompt.cached_tokens(tokens, numbers.pop()))
+        else:
+            by_blocks = {blocks: prompt.cached_tokens(tokens, blocks) for blocks in numbers}
+            believed = {name: by_blocks[blocks] for name, blocks in held.items()}
+        if trust:
+            now_s = perf_counter()
+            for name in held.keys() & trust.keys():
+                believed[name] = int(believed[name] * trust[name].now(now_s))
+        return believed
 
 
 def _token_ids(body: Mapping[str, Any]) -> int:

@@ -210,7 +210,7 @@ class Proxy:
         try:
             with lease:
                 attempt.engine, attempt.load = endpoint.adapter.name, endpoint.load
-                attempt.in_flight = endpoint.own.in_flight
+                attempt.in_flight = len(endpoint.own.open)
                 await self._exchange(call, endpoint, attempt, relay)
         except (AdapterError, TransportError, TimedOut) as failure:
             error = self._failed(call, endpoint, attempt, relay, failure)
@@ -228,12 +228,13 @@ class Proxy:
                 race.leave(relay)
             if pool.usual is not None:
                 learn_waits(pool.usual, attempt, record, tokens)
-        lease.served()
-        if (sample := answered(attempt, record)) is not None:
-            lease.answered(sample)
+        sample = answered(attempt, record)
+        lease.served(sample)
+        if sample is not None:
             if not attempt.resumes:  # that prompt was not the client's own
                 pool.prompts.answered(call.prompt, endpoint.id, sample)
-            endpoint.answered(attempt.timings)
+            if attempt.timings is not None:
+                endpoint.answered(attempt.timings)
         pool.succeeded(endpoint)
         return None
 

@@ -27,7 +27,7 @@ def next_level_s(known_s: float, sample_s: float) -> float:
 
 def prompt_size(prompt_tokens: int) -> int:
     """Returns the class of prompts that are learnt from together: up to 1, 3, 7, 15 ... tokens."""
-    return min(max(prompt_tokens, 1).bit_length(), _LARGEST)
+    return min(prompt_tokens.bit_length(), _LARGEST) if prompt_tokens > 0 else 1
 
 
 def moving_mean(known_s: float | None, sample_s: float) -> float:

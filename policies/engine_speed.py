@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .named_tuples import named
 from .types import Answered, EndpointSnapshot, FirstOutput, RouteQuery
 
 REQUEST_TOKENS = 300.0  # a request slows every step of its engine as much as this many tokens held
@@ -102,9 +103,10 @@ def after_first_output(known: EngineSpeed | None, sample: FirstOutput) -> Engine
         known or NOTHING_LEARNT
     )
     idle, idle_tokens, idle_time_s, idle_squares, idle_product_s, work_tokens, work_s = prefill
-    tokens = max(float(sample.uncached_tokens), _LEAST_TOKENS)
-    if sample.ahead == 0:
-        time_s = sample.at_s - sample.sent_s
+    sent_s, at_s, _, uncached_tokens, ahead, _, all_held_tokens, in_flight = sample
+    tokens = max(float(uncached_tokens), _LEAST_TOKENS)
+    if ahead == 0:
+        time_s = at_s - sent_s
         if firsts >= _SETTLED:
             time_s = min(time_s, _FAR * (base_s + tokens * token_s))
         weight = 1.0 / (tokens + _FEW_TOKENS)
@@ -116,23 +118,25 @@ def after_first_output(known: EngineSpeed | None, sample: FirstOutput) -> Engine
         spread = _SHRINK * idle * idle_squares - idle_tokens * idle_tokens
         base_s = max(0.0, (idle_time_s * idle_squares - idle_tokens * idle_product_s) / spread)
     work_tokens = _WORK_KEPT * work_tokens + tokens
-    work_s = _WORK_KEPT * work_s + sample.at_s - max(last_first_s, sample.sent_s + base_s)
+    work_s = _WORK_KEPT * work_s + at_s - max(last_first_s, sent_s + base_s)
     firsts += 1
-    held_tokens = sample.held_tokens + REQUEST_TOKENS * sample.in_flight
+    held_tokens = all_held_tokens + REQUEST_TOKENS * in_flight
     load_tokens += max(_LEAST_GAIN, 1.0 / firsts) * (held_tokens - load_tokens)
-    return EngineSpeed(
+    sums = (idle, idle_tokens, idle_time_s, idle_squares, idle_product_s, work_tokens, work_s)
+    speed = (
         base_s,
         max(_LEAST_TOKEN_S, work_s / work_tokens),
-        sample.at_s,
+        at_s,
         gap_s / (load_tokens + KNEE_TOKENS),
         output_tokens,
         gap_s,
         load_tokens,
         firsts,
         answers,
-        PrefillSums(idle, idle_tokens, idle_time_s, idle_squares, idle_product_s, work_tokens, work_s),
+        named(PrefillSums, sums),
         decode,
     )
+    return named(EngineSpeed, speed)
 
 
 def after_answer(known: EngineSpeed | None, sample: Answered) -> EngineSpeed:
@@ -141,25 +145,17 @@ def after_answer(known: EngineSpeed | None, sample: Answered) -> EngineSpeed:
         known or NOTHING_LEARNT
     )
     answers += 1
-    if sample.token_s is not None:
+    counted_tokens, gap_told_s = sample.output_tokens, sample.token_s
+    if gap_told_s is not None:
         # An answer of two tokens tells less of the pace than one of two hundred, and mostly of another's prompt.
         tokens, time_s = decode
-        tokens = _OUTPUTS_KEPT * tokens + sample.output_tokens - 1
-        time_s = _OUTPUTS_KEPT * time_s + (sample.output_tokens - 1) * sample.token_s
-        gap_s, decode = time_s / tokens, DecodeSums(tokens, time_s)
-    return EngineSpeed(
-        base_s,
-        token_s,
-        last_first_s,
-        gap_s / (load_tokens + KNEE_TOKENS),
-        output_tokens + max(_LEAST_GAIN, 1.0 / answers) * (sample.output_tokens - output_tokens),
-        gap_s,
-        load_tokens,
-        firsts,
-        answers,
-        prefill,
-        decode,
-    )
+        tokens = _OUTPUTS_KEPT * tokens + counted_tokens - 1
+        time_s = _OUTPUTS_KEPT * time_s + (counted_tokens - 1) * gap_told_s
+        gap_s, decode = time_s / tokens, named(DecodeSums, (tokens, time_s))
+    output_tokens += max(_LEAST_GAIN, 1.0 / answers) * (counted_tokens - output_tokens)
+    pace_s = gap_s / (load_tokens + KNEE_TOKENS)
+    speed = (base_s, token_s, last_first_s, pace_s, output_tokens, gap_s, load_tokens, firsts, answers, prefill, decode)
+    return named(EngineSpeed, speed)
 
 
 def first_output_s(known: EngineSpeed, endpoint: EndpointSnapshot, query: RouteQuery, now_s: float) -> float:

@@ -92,11 +92,16 @@ def may_eject(healthy_others: int, endpoints: int, floor: float) -> bool:
     return healthy_others >= (floor if floor >= 1 else max(ceil(floor * endpoints), 1))
 
 
+def is_untroubled(state: HealthState) -> bool:
+    """Whether a request that is answered changes nothing."""
+    return state.window_s is None and not (state.failures or state.misses or state.on_trial)
+
+
 def request_succeeded(state: HealthState, now_s: float) -> HealthState:
     """A request was answered. The one that an endpoint on trial got readmits it."""
     if state.on_trial:
         return _returned(state, now_s)
-    if state.window_s is None and not (state.failures or state.misses):
+    if is_untroubled(state):
         return state
     state = replace(state, failures=0, misses=0, window_served=state.window_served + 1)
     return _without_window(state) if _is_over(state, now_s) else state

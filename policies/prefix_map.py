@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 
 ENTRY_BYTES = 256
@@ -47,6 +47,8 @@ class PrefixMap:
         found: dict[str, int] = {}
         reach, end = 0, len(blocks)
         mask = masks.get(blocks[0], 0) & live if blocks else 0
+        if mask and masks.get(blocks[-1], 0) & live == mask:  # mostly all or nothing
+            return dict.fromkeys(self._named(mask), end)
         while mask:
             # All of `mask` hold the first `reach`, not all hold the first `beyond`
             reach, beyond, less = reach + 1, end + 1, 0
@@ -63,17 +65,12 @@ class PrefixMap:
 
     def sent(self, blocks: Sequence[int], endpoint_id: str) -> None:
         """The endpoint was sent a prompt with these beginnings."""
-        masks, live, bit = self._masks, self._live, self._bits[endpoint_id]
-        self._used |= bit
-        get, touch = masks.get, masks.move_to_end
-        for block in reversed(blocks):
-            mask = get(block)
-            if mask is None:
-                masks[block] = bit
-            else:
-                if not mask & bit:
-                    masks[block] = mask & live | bit
-                touch(block)
+        if not blocks:
+            return
+        masks, bit = self._masks, self._bits[endpoint_id]
+        if not masks.get(blocks[-1], 0) & bit:
+            self._add(blocks, bit)
+        deque(map(masks.move_to_end, reversed(blocks)), maxlen=0)
         over = len(masks) - self.most_blocks
         if over > 0:
             for _ in range(over):
@@ -91,6 +88,17 @@ class PrefixMap:
         self._live = self._live & ~bit | fresh
         self._used &= ~bit
         self._names.clear()
+
+    def _add(self, blocks: Sequence[int], bit: int) -> None:
+        """Notes the endpoint of this bit at the blocks that it has not been sent yet: all from some point on."""
+        self._used |= bit
+        masks, live = self._masks, self._live
+        get = masks.get
+        for block in reversed(blocks):
+            mask = get(block, 0)
+            if mask & bit:
+                return
+            masks[block] = mask & live | bit
 
     def _sweep(self) -> None:
         """Makes the bits that nobody has any more free again."""

@@ -20,23 +20,20 @@ class LogHistogram:
         samples: How many there were.
     """
 
-    __slots__ = ("_counts", "_total", "_weight", "samples")
+    __slots__ = ("_counts", "_weight", "samples")
 
     def __init__(self) -> None:
         self.samples = 0
         self._counts = [0.0] * (len(_EDGES) + 1)
-        self._total = 0.0
         self._weight = 1.0
 
     def add(self, duration_s: float) -> None:
         weight = self._weight
         self._counts[bisect_left(_EDGES, duration_s)] += weight
-        self._total += weight
         self.samples += 1
         self._weight = weight * _GROWTH
         if weight > _HEAVIEST:
             self._counts = [count / weight for count in self._counts]
-            self._total /= weight
             self._weight = _GROWTH
 
     def quantile_s(self, ratio: float) -> float:
@@ -44,7 +41,7 @@ class LogHistogram:
 
         Of what is longer than all edges, about an hour, that is twice the last edge.
         """
-        beyond = (1.0 - ratio) * self._total
+        beyond = (1.0 - ratio) * sum(self._counts)
         found = None
         for at in range(len(_EDGES), -1, -1):
             if self._counts[at]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from .window import WINDOW_S, Window
@@ -34,24 +33,23 @@ def wait_s(attempt: int, jitter: float) -> float:
     return min(_FIRST_WAIT_S * 2.0 ** (attempt - 2), _LONGEST_WAIT_S) * (0.5 + 0.5 * jitter)
 
 
-@dataclass(slots=True)
 class RetryBudget:
     """Further attempts as a share of a pool's requests over ten seconds; a few a second are always allowed.
 
     The time is an argument: the budget reads no clock.
+
+    Attributes:
+        ratio: The share.
+        request: Counts a request's first attempt.
     """
 
-    ratio: float
-    _requests: Window
-    _retries: Window
+    __slots__ = ("_requests", "_retries", "ratio", "request")
 
-    @classmethod
-    def of(cls, ratio: float) -> RetryBudget:
-        return cls(ratio, Window(), Window())
-
-    def request(self, now_s: float) -> None:
-        """Counts a request's first attempt."""
-        self._requests.add(now_s)
+    def __init__(self, ratio: float) -> None:
+        self.ratio = ratio
+        self._requests = Window()
+        self._retries = Window()
+        self.request = self._requests.add
 
     def take(self, now_s: float) -> bool:
         """Returns whether a further attempt may be made, and counts it if so."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .named_tuples import named
+
 FIRST_RATIO = 0.25
 LEAST_RATIO = 0.01
 MOST_RATIO = 2.0
@@ -26,13 +28,15 @@ class TokenRatio(NamedTuple):
 
     @property
     def tokens_per_byte(self) -> float:
-        return min(max(self.tokens / self.bytes, LEAST_RATIO), MOST_RATIO)
+        """Within the bounds, for every count that was learnt is."""
+        return self.tokens / self.bytes
 
     def learnt(self, text_bytes: int, prompt_tokens: int) -> TokenRatio:
         """Returns it after an answer; a count that no prompt of so many bytes can have teaches nothing."""
         if not text_bytes * LEAST_RATIO <= prompt_tokens <= text_bytes * MOST_RATIO or not prompt_tokens:
             return self
-        return TokenRatio(_KEEP * self.tokens + prompt_tokens, _KEEP * self.bytes + text_bytes)
+        tokens, known_bytes = self
+        return named(TokenRatio, (_KEEP * tokens + prompt_tokens, _KEEP * known_bytes + text_bytes))
 
 
 NOTHING_LEARNT = TokenRatio()

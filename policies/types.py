@@ -93,7 +93,7 @@ class RouteQuery(NamedTuple):
         tried: Endpoints that it has tried already.
         needed: What an engine must be able to do to serve it; nothing, mostly.
         prompt_tokens: Of its prompt, estimated.
-        blocks: Hashes of its prompt's beginnings, each a block longer than the one before; none if nobody asks.
+        blocks: The hash of its prompt's first block; none if it is shorter, or if nobody asks.
         cached_tokens: By endpoint: tokens of its prompt that the endpoint's cache is believed to hold; only those
             that hold some.
         session: What its client calls its session; None if it names none, or if nobody asks.
@@ -180,7 +180,9 @@ class Learner(Protocol):
     def answered(self, known: Any, sample: Answered) -> Any: ...
 
 
+_health = itemgetter(EndpointSnapshot._fields.index("health"))
 _busy_until_s = itemgetter(EndpointSnapshot._fields.index("busy_until_s"))
+_ALL_HEALTHY = {"healthy"}
 
 
 def eligible(view: PoolView, query: RouteQuery) -> list[EndpointSnapshot]:
@@ -189,10 +191,13 @@ def eligible(view: PoolView, query: RouteQuery) -> list[EndpointSnapshot]:
     They are healthy, or half open and without a request of ours: the next one there is their trial. Those whose engines
     asked for patience are among them only if there is no other.
     """
-    tried, needed, now_s = query.tried, query.needed, view.now_s
-    able = [e for e in view.endpoints if needed <= e.capabilities] if needed else view.endpoints
-    well = [e for e in able if e.health == "healthy" or (e.health == "half_open" and not e.in_flight)]
-    found = [e for e in well if e.endpoint_id not in tried] if tried else well
+    found, tried, needed = list(view.endpoints), query.tried, query.needed
+    if needed:
+        found = [e for e in found if needed <= e.capabilities]
+    if set(map(_health, found)) != _ALL_HEALTHY:
+        found = [e for e in found if e.health == "healthy" or (e.health == "half_open" and not e.in_flight)]
+    if tried:
+        found = [e for e in found if e.endpoint_id not in tried]
     if not any(map(_busy_until_s, found)):
         return found
-    return [e for e in found if e.busy_until_s is None or e.busy_until_s <= now_s] or found
+    return [e for e in found if e.busy_until_s is None or e.busy_until_s <= view.now_s] or found

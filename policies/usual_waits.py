@@ -6,6 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 from .engine_pace import prompt_size
+from .named_tuples import named
 from .quantile import LogHistogram
 
 # A silence that is ten times as long as all but one in a hundred, and this long, is no slowness of the usual kind.
@@ -40,10 +41,11 @@ class _Learnt:
         self._next_look = SAMPLES_NEEDED
 
     def add(self, duration_s: float) -> None:
-        self.waits.add(duration_s)
-        if self.waits.samples >= self._next_look:
-            self._next_look = self.waits.samples + _EVERY
-            self.limit_s = max(LEAST_S, FACTOR * self.waits.quantile_s(QUANTILE))
+        waits = self.waits
+        waits.add(duration_s)
+        if waits.samples >= self._next_look:
+            self._next_look = waits.samples + _EVERY
+            self.limit_s = max(LEAST_S, FACTOR * waits.quantile_s(QUANTILE))
 
 
 class UsualWaits:
@@ -80,4 +82,4 @@ class UsualWaits:
         """Returns the limits for such a prompt; None if nothing is known."""
         learnt = self._first.get((stream, prompt_size(prompt_tokens)))
         first_s, stall_s = inf if learnt is None else learnt.limit_s, self._gaps.limit_s
-        return None if first_s == stall_s == inf else SilenceLimits(first_s, stall_s)
+        return None if first_s == stall_s == inf else named(SilenceLimits, (first_s, stall_s))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..engine_speed import KNEE_TOKENS, MOST_PROGRESS, REQUEST_TOKENS, EngineSpeed, after_answer, after_first_output
-from ..types import Answered, Choice, EndpointSnapshot, FirstOutput, PoolView, RouteQuery, eligible
+from ..named_tuples import named
+from ..types import Choice, EndpointSnapshot, PoolView, RouteQuery, eligible
 
 _ALL = 16  # so many endpoints are all looked at; of more, a sample
 _OWNERS, _SHORTEST, _OTHERS = 2, 3, 3  # the sample: longest cached prefixes, shortest queues, any
@@ -23,8 +25,13 @@ _Speed = tuple[float, float, float, float, float]  # an EngineSpeed's first five
 _GUESS: _Speed = (0.1, 60e-6, 0.0, 0.0, 200.0)  # while nothing is known of any
 
 _id = itemgetter(EndpointSnapshot._fields.index("endpoint_id"))
-_second = itemgetter(1)
 _queue = itemgetter(EndpointSnapshot._fields.index("pending_tokens"))
+_answers = itemgetter(EndpointSnapshot._fields.index("answers"))
+_learnt = itemgetter(EndpointSnapshot._fields.index("learnt"))
+_token_s = itemgetter(EngineSpeed._fields.index("token_s"))
+_pace_s = itemgetter(EngineSpeed._fields.index("pace_s"))
+_output_tokens = itemgetter(EngineSpeed._fields.index("output_tokens"))
+_speed: Callable[[_Speed | EngineSpeed], _Speed] = itemgetter(0, 1, 2, 3, 4)
 _LOAD = (
     "endpoint_id",
     "in_flight",
@@ -64,11 +71,11 @@ class Latency:
         now_s, seed, prompt_tokens, cached_tokens = view.now_s, view.seed, query.prompt_tokens, query.cached_tokens
         if len(able) > _ALL:
             able = _sample(able, cached_tokens, seed)
-        ready = [e for e in able if e.answers >= _NEW or not e.pending]
-        if any([e.fruitless < _FRUITLESS for e in ready]):
-            able = ready
+        if min(map(_answers, able)) < _NEW:
+            able = _ready(able)
         speeds = _speeds(able)
-        output_tokens = sum([speed[4] for speed in speeds]) / len(speeds)
+        output_tokens = sum(map(_output_tokens, speeds)) / len(speeds)
+        asks_again = not (seed >> 32) % _ASK_AGAIN
         ttft_slo_s, pace_slo_s = self.ttft_slo_s, self.itl_slo_s * _SLOW_PACE
         square = output_tokens * _PACE_WEIGHT / self.itl_slo_s
         own_held = prompt_tokens + KNEE_TOKENS
@@ -78,7 +85,7 @@ class Latency:
         for (
             (endpoint_id, in_flight, tokens, oldest_s, oldest_tokens, held, slots, load_s, fruitless),
             (base_s, token_s, last_first_s, pace_s, answer_tokens),
-        ) in zip(map(_load, able), speeds, strict=True):
+        ) in zip(map(_load, able), map(_speed, speeds), strict=True):
             tokens += prompt_tokens
             if cached_tokens:
                 tokens -= cached_tokens.get(endpoint_id, 0)
@@ -89,22 +96,23 @@ class Latency:
                 if spent_s > 0.0:
                     most_s = MOST_PROGRESS * oldest_tokens * token_s
                     ttft_s -= spent_s if spent_s < most_s else most_s
-            elif now_s - last_first_s > _UNHEARD_S:
+            elif asks_again and now_s - last_first_s > _UNHEARD_S:
                 unheard.append(len(costs))
             gap_s = pace_s * (held + REQUEST_TOKENS * in_flight + own_held)
             if slots is not None and in_flight >= slots:  # one of the answers that run must end first
                 ttft_s += (in_flight + 1 - slots) * answer_tokens * gap_s / slots
-            slow_s = gap_s if gap_s < pace_slo_s else pace_slo_s
-            cost = ttft_s + square * slow_s * slow_s
+            if gap_s <= pace_slo_s:
+                cost = ttft_s + square * gap_s * gap_s
+            else:
+                cost = ttft_s + square * pace_slo_s * pace_slo_s
+                cost += min(ttft_slo_s, output_tokens * (gap_s - pace_slo_s))
             if ttft_s > ttft_slo_s:
                 cost += ttft_s - ttft_slo_s
-            if gap_s > pace_slo_s:
-                cost += min(ttft_slo_s, output_tokens * (gap_s - pace_slo_s))
             if fruitless >= _FRUITLESS:  # what fails at once is idle, and is not to look quick for it
                 cost *= fruitless
             costs.append(cost)
             ttfts_s.append(ttft_s)
-        if unheard and not (seed >> 32) % _ASK_AGAIN:
+        if unheard:
             asked = unheard[seed % len(unheard)]
             return Choice(able[asked].endpoint_id, f"asked again, for it gave nothing for {_UNHEARD_S:.0f} s")
         least = min(costs)
@@ -115,32 +123,39 @@ class Latency:
             near = [i for i in near if able[i].pending == fewest]
         best = near[seed % len(near)]
         chosen = able[best]
-        return Choice(
-            chosen.endpoint_id,
+        endpoint_id = chosen.endpoint_id
+        reason = (
             f"expects its first token in {ttfts_s[best]:.2f} s: {chosen.pending_tokens:,} tokens ahead, "
-            f"{cached_tokens.get(chosen.endpoint_id, 0):,} of {prompt_tokens:,} cached",
+            f"{cached_tokens.get(endpoint_id, 0):,} of {prompt_tokens:,} cached"
         )
+        return named(Choice, (endpoint_id, reason))
 
-    def first_output(self, known: Any, sample: FirstOutput) -> EngineSpeed:
-        return after_first_output(known, sample)
-
-    def answered(self, known: Any, sample: Answered) -> EngineSpeed:
-        return after_answer(known, sample)
+    first_output = staticmethod(after_first_output)
+    answered = staticmethod(after_answer)
 
 
-def _speeds(able: list[EndpointSnapshot]) -> list[_Speed]:
-    """Returns the speed of each; what is not known of one is the mean of the others, never nothing."""
-    known: list[_Speed | None] = [e.learnt and e.learnt[:5] for e in able]
-    if all([speed and speed[1] and speed[3] for speed in known]):
+def _ready(able: list[EndpointSnapshot]) -> list[EndpointSnapshot]:
+    """Returns those that may have one more request, if any of them does not seem to fail; else all."""
+    ready = [e for e in able if e.answers >= _NEW or not e.pending]
+    return ready if any([e.fruitless < _FRUITLESS for e in ready]) else able
+
+
+def _speeds(able: list[EndpointSnapshot]) -> Sequence[_Speed | EngineSpeed]:
+    """Returns the speed of each, or what begins with it; what is not known is the mean of the others, never nothing."""
+    known: list[EngineSpeed | None] = [*map(_learnt, able)]
+    if all(known) and all(map(_token_s, known)) and all(map(_pace_s, known)):  # type: ignore[arg-type]
         return known  # type: ignore[return-value]
-    timed = [speed for speed in known if speed and speed[1]]
+    timed = [_speed(speed) for speed in known if speed and speed.token_s]
     if not timed:
         return [_GUESS] * len(able)
     base_s, token_s, _, _, output_tokens = [sum(column) / len(timed) for column in zip(*timed, strict=True)]
-    paces_s = [speed[3] for speed in timed if speed[3]]
+    paces_s = [pace_s for _, _, _, pace_s, _ in timed if pace_s]
     pace_s = sum(paces_s) / len(paces_s) if paces_s else 0.0
     mean = (base_s, token_s, 0.0, pace_s, output_tokens)
-    return [mean if not speed or not speed[1] else (*speed[:3], speed[3] or pace_s, speed[4]) for speed in known]
+    return [
+        (*speed[:3], speed.pace_s or pace_s, speed.output_tokens) if speed and speed.token_s else mean
+        for speed in known
+    ]
 
 
 def _sample(able: list[EndpointSnapshot], cached_tokens: Mapping[str, int], seed: int) -> list[EndpointSnapshot]:
@@ -149,6 +164,6 @@ def _sample(able: list[EndpointSnapshot], cached_tokens: Mapping[str, int], seed
     turned = able[turn:] + able[:turn]
     picked = sorted(turned, key=_queue)[:_SHORTEST] + turned[:_OTHERS]
     if cached_tokens:
-        owners = [owner for owner, _ in sorted(cached_tokens.items(), key=_second, reverse=True)[:_OWNERS]]
-        picked += [e for e in able if e.endpoint_id in owners]
+        owners = frozenset(sorted(cached_tokens, key=cached_tokens.__getitem__, reverse=True)[:_OWNERS])
+        picked += compress(able, map(owners.__contains__, map(_id, able)))
     return list(dict(zip(map(_id, picked), picked, strict=True)).values())

@@ -79,7 +79,6 @@ async def test_a_model_that_is_not_loaded_costs_what_loading_it_has_cost() -> No
         await eventually(lambda: endpoint.model_loaded is False)
         assert endpoint.snapshot().load_penalty_s == ASSUMED_LOAD_S
         endpoint.answered(EngineTimings(load_s=COLD_LOAD_S / 2))
-        endpoint.answered(None)
         assert endpoint.snapshot().load_penalty_s == ASSUMED_LOAD_S, "that was no load"
         endpoint.answered(EngineTimings(load_s=8.0))
         assert endpoint.snapshot().load_penalty_s == 8.0

@@ -51,7 +51,7 @@ def test_a_snapshot_is_the_same_until_something_changes() -> None:
     with endpoint.own.lease(100, 40, 7.0) as lease:
         busy = endpoint.snapshot()
         assert (busy.in_flight, busy.pending_tokens, busy.oldest_s, busy.oldest_tokens) == (1, 40, 7.0, 40)
-    lease.served()
+    lease.served(None)
     assert endpoint.snapshot() == idle._replace(answers=1)
     assert idle.weight == 2
 
@@ -84,7 +84,7 @@ def test_a_first_output_and_a_whole_answer_are_output() -> None:
         lease.first_output(1.0, 3.0)
         assert own.output_s == 3.0
         assert own.slowest == Slowest(2.0, 40.0)
-        lease.answered(Answered(1.0, 8.0, 3.0, None, None, 5, None))
+    lease.served(Answered(1.0, 8.0, 3.0, None, None, 5, None))
     assert own.output_s == 8.0
 
 
@@ -100,10 +100,10 @@ def test_a_whole_answer_that_shows_no_first_output_is_an_answer_too() -> None:
     own = OwnLoad()
     with own.lease(100, 40, 1.0) as whole:
         pass
-    whole.served()
+    whole.served(None)
     with own.lease(100, 40, 1.0) as stream:
         stream.first_output(1.0, 3.0)
-    stream.served()
+    stream.served(None)
     assert own.answers == 2
 
 
@@ -123,7 +123,7 @@ def test_attempts_without_an_answer_are_counted_until_there_is_one() -> None:
     fail()
     with own.lease(0, 0, 1.0) as other:
         pass
-    other.served()
+    other.served(None)
     assert own.fruitless == 0
     fail()
     own.revived()

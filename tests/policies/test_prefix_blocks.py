@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies.prefix_blocks import (
@@ -25,14 +25,21 @@ def shared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-@given(st.integers(0, 6000), st.binary(max_size=3000), st.binary(max_size=3000), st.integers(0, 9))
+def whole(length: int) -> int:
+    """How many blocks so many bytes have."""
+    return next(blocks for blocks in count() if covered_bytes(blocks + 1) > length)
+
+
+@given(st.integers(0, 40_000), st.binary(max_size=3000), st.binary(max_size=3000), st.integers(0, 9))
+@example(alike=FINE_BYTES - 1, a=b"", b=b"", start=0)
+@example(alike=FINE_BYTES + COARSE_BLOCK_BYTES, a=b"", b=b"", start=5)
 def test_what_begins_alike_shares_its_whole_leading_blocks(alike: int, a: bytes, b: bytes, start: int) -> None:
-    same = bytes(i % 251 for i in range(alike))
+    same = (bytes(range(251)) * (alike // 251 + 1))[:alike]
     left, right = b"x" * start + same + b"a" + a, b"x" * start + same + b"b" + b
     blocks = chain(left, start, len(left))
-    assert shared(blocks, chain(right, start, len(right))) == alike // BLOCK_BYTES
+    assert shared(blocks, chain(right, start, len(right))) == whole(alike)
     assert blocks == chain(left, start, len(left)), "the same bytes have the same hashes"
-    assert len(blocks) == (len(left) - start) // BLOCK_BYTES
+    assert len(blocks) == whole(len(left) - start)
 
 
 def test_a_block_stands_for_all_that_comes_before_it() -> None:
@@ -42,10 +49,17 @@ def test_a_block_stands_for_all_that_comes_before_it() -> None:
     assert not set(chain(tail, 0, len(tail), ("a_tool",))) & set(chain(tail, 0, len(tail)))
 
 
-def test_a_long_prompt_is_cut_coarsely_from_some_point_on() -> None:
+@given(st.integers(0, 2 * FINE_BYTES))
+def test_what_is_shared_is_told_within_an_eighth(alike: int) -> None:
+    told = covered_bytes(whole(alike))
+    assert told <= alike < told + max(BLOCK_BYTES, told // 8)
+    assert whole(alike) <= 16 + 8 * 5 + 16, "a long prompt has few"
+
+
+def test_the_same_blocks_lead_a_prompt_however_long_it_is() -> None:
     short, long = (b"p" * size for size in (FINE_BYTES + 100, FINE_BYTES + 3 * COARSE_BLOCK_BYTES + 100))
     fine, both = chain(short, 0, len(short)), chain(long, 0, len(long))
-    assert (len(fine), len(both)) == (FINE_BYTES // BLOCK_BYTES, FINE_BYTES // BLOCK_BYTES + 3)
+    assert (covered_bytes(len(fine)), len(both)) == (FINE_BYTES, len(fine) + 3)
     assert both[: len(fine)] == fine
     assert len(set(both)) == len(both)
     assert covered_bytes(len(both)) == FINE_BYTES + 3 * COARSE_BLOCK_BYTES

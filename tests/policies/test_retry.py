@@ -66,42 +66,42 @@ def taken(budget: RetryBudget, tries: int, now_s: float) -> int:
 
 
 def test_a_quiet_pool_may_make_three_a_second() -> None:
-    assert taken(RetryBudget.of(0.2), 100, 1000.0) == ALWAYS
+    assert taken(RetryBudget(0.2), 100, 1000.0) == ALWAYS
 
 
 def test_a_budget_of_nothing_still_allows_a_few() -> None:
-    assert taken(RetryBudget.of(0.0), 100, 1000.0) == ALWAYS
+    assert taken(RetryBudget(0.0), 100, 1000.0) == ALWAYS
 
 
 def test_a_busy_pool_may_make_its_share() -> None:
-    budget = RetryBudget.of(0.2)
+    budget = RetryBudget(0.2)
     for _ in range(1000):
         budget.request(1000.0)
     assert taken(budget, 1000, 1000.5) == 200
 
 
 def test_what_was_spent_comes_back_after_the_window() -> None:
-    budget = RetryBudget.of(0.2)
+    budget = RetryBudget(0.2)
     assert taken(budget, 100, 1000.0) == ALWAYS
     assert not budget.take(1000.0 + WINDOW_S - 1)
     assert taken(budget, 100, 1000.0 + WINDOW_S) == ALWAYS
 
 
 def test_requests_of_long_ago_give_no_budget() -> None:
-    budget = RetryBudget.of(1.0)
+    budget = RetryBudget(1.0)
     for _ in range(500):
         budget.request(1000.0)
     assert taken(budget, 1000, 1000.0 + WINDOW_S) == ALWAYS
 
 
 def test_a_refused_attempt_costs_nothing() -> None:
-    budget = RetryBudget.of(0.0)
+    budget = RetryBudget(0.0)
     taken(budget, 10 * ALWAYS, 1000.0)
     assert taken(budget, 100, 1000.0 + WINDOW_S) == ALWAYS
 
 
 def test_a_long_silence_forgets_everything() -> None:
-    budget = RetryBudget.of(0.0)
+    budget = RetryBudget(0.0)
     taken(budget, ALWAYS, 5.0)
     assert taken(budget, 100, 1e9) == ALWAYS
 
@@ -115,7 +115,7 @@ def test_a_long_silence_forgets_everything() -> None:
 )
 def test_no_ten_seconds_see_more_than_the_share(steps: list[tuple[float, str]], ratio: float) -> None:
     """Against a plain list of times: buckets of a second may forget up to a second early, never a second late."""
-    budget, now_s = RetryBudget.of(ratio), 100.0
+    budget, now_s = RetryBudget(ratio), 100.0
     requests: deque[float] = deque()
     retries: deque[float] = deque()
     for step_s, what in steps:
