@@ -48,7 +48,7 @@ async def _end_requests(app: App, per_second: int, seconds: float) -> None:
         for number in range(ended, int(passed_s * per_second)):
             record = closed(app, number)
             record.done_s = record.received_s + 3.3
-            app.recorder.observe(record)
+            app.recorder.observe((record,))
             ended = number + 1
         await asyncio.sleep(SLICE_S)
 

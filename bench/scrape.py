@@ -58,10 +58,10 @@ def fill(metrics: Metrics, of: Fleet) -> None:
                     keep_reason="sampled" if step % 2 else None,
                 )  # fmt: skip
                 metrics.endpoint(pool.name, pool.name, endpoint).gaps.observe(took_s)
-                metrics.observe(flown)
+                metrics.observe((flown,))
             if n == 0:
                 metrics.observe(
-                    FlightRecord("id", "POST", "/", 10.0, 1.7e9, [], "chat", pool.name, pool.name, outcome="timeout")
+                    (FlightRecord("id", "POST", "/", 10.0, 1.7e9, [], "chat", pool.name, pool.name, outcome="timeout"),)
                 )
     metrics.publish()
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import BinaryIO
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, BinaryIO
 
 import orjson
 
 from adapters.json_values import write_json
 
+from .content import Content
 from .fleet import Fleet
 from .flight import FlightRecord
 
@@ -20,7 +23,13 @@ log = logging.getLogger("weir.access_log")
 
 FLUSH_S = 0.25
 FLUSH_BYTES = 65536
-KNOWN_NAMES = 1000
+KNOWN_KINDS = 1000
+
+_WAITS = '"longest_gap_s":%.6f,"client_write_wait_s":%.6f'
+_NO_WAITS = _WAITS % (0, 0)  # as whole answers have: to format numbers is most of the work
+_TOKENS = '"input_tokens":%d,"output_tokens":%d'
+_NO_TOKENS = '"input_tokens":null,"output_tokens":null'
+_kind = attrgetter("method", "path", "pool", "model", "operation", "stream", "status", "outcome", "error_type")
 
 
 class AccessLog:
@@ -37,59 +46,70 @@ class AccessLog:
         self._out = out
         self._cut_off = b""  # the rest of a line of which the output took a part
         self._engines = {e.id: e for pool in fleet.pools.values() for e in pool.endpoints.values()}
-        self._known: dict[tuple[str, str, str, str, str, str], str] = {}
+        self._known: dict[tuple[tuple[Any, ...], str, str, int], str] = {}
         self._lines: list[bytes] = []
         self._size_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def observe(self, record: FlightRecord) -> None:
-        """Takes a closed record; an observer of ``FlightLog``."""
-        line = self._line(record)
-        self._lines.append(line)
-        self._size_bytes += len(line)
+    def observe(self, records: Iterable[FlightRecord]) -> None:
+        """Takes closed records; an observer of ``FlightLog``."""
+        lines: list[str] = []
+        try:
+            for record in records:
+                lines.append(self._line(record))
+        finally:
+            self._take("".join(lines).encode())
+
+    def _take(self, lines: bytes) -> None:
+        self._lines.append(lines)
+        self._size_bytes += len(lines)
         if self._size_bytes >= FLUSH_BYTES:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
 
-    def _line(self, record: FlightRecord) -> bytes:
+    def _line(self, record: FlightRecord) -> str:
         """Formatted by hand: a dict for the JSON library takes three times as long to fill."""
-        usage = record.usage
-        ttft_s = record.ttft_s
-        return (
+        final, usage = record.final, record.usage
+        endpoint_id = "" if final is None else final.endpoint_id
+        engine = self._engines[endpoint_id].adapter.name if endpoint_id else ""
+        key = (_kind(record), endpoint_id, engine, len(record.attempts))
+        kind = self._known.get(key) or self._new_kind(*key)
+        duration_s, queue_s, ttft_s = record.durations_s()
+        gap_s, wait_s = record.longest_gap_s, record.client_write_wait_s
+        waits = _WAITS % (gap_s, wait_s) if gap_s or wait_s else _NO_WAITS
+        tokens = _NO_TOKENS if usage is None else _TOKENS % usage[:2]
+        said = "" if record.content is None else _content(record.content)
+        return (  # at most 30 parts: more of them CPython puts into a list first
             f'{{"ts":{record.received_unix_s:.6f},"level":"info","msg":"request","trace_id":"{record.trace_id}",'
             f'"span_id":"{record.span_id}","trace_sampled":{"false" if record.keep_reason is None else "true"},'
-            f'"request_id":"{record.request_id}",{self._names(record)},'
-            f'"stream":{"true" if record.stream else "false"},"status":{record.status},"outcome":"{record.outcome}",'
-            f'"error_type":{_text(record.error_type)},"attempts":{len(record.attempts)},'
-            f'"ttft_s":{"null" if ttft_s is None else f"{ttft_s:.6f}"},"duration_s":{record.duration_s:.6f},'
-            f'"queue_s":{record.queue_s:.6f},"longest_gap_s":{record.longest_gap_s:.6f},'
-            f'"client_write_wait_s":{record.client_write_wait_s:.6f},"chunks":{record.chunks},'
-            f'"input_tokens":{"null" if usage is None else usage.prompt_tokens},'
-            f'"output_tokens":{"null" if usage is None else usage.completion_tokens},'
-            f'"bytes_in":{record.bytes_in},"bytes_out":{record.bytes_out}{_content(record)}}}\n'
-        ).encode()
+            f'"request_id":"{record.request_id}",{kind},'
+            f'"ttft_s":{"null" if ttft_s is None else f"{ttft_s:.6f}"},"duration_s":{duration_s:.6f},'
+            f'"queue_s":{queue_s:.6f},{waits},"chunks":{record.chunks},{tokens},"bytes_in":{record.bytes_in},'
+            f'"bytes_out":{record.bytes_out}{said}}}\n'
+        )
 
-    def _names(self, record: FlightRecord) -> str:
-        """The fields that are the same for many requests, as JSON; made once for each combination."""
-        endpoint_id = record.endpoint_id
-        engine = self._engines[endpoint_id].adapter.name if endpoint_id else ""
-        key = (record.method, record.path, record.pool, record.model, endpoint_id, engine)
-        names = self._known.get(key)
-        if names is None:
-            fields = {
-                "method": record.method,
-                "path": record.path,
-                "pool": record.pool,
-                "model": record.model,
-                "endpoint": endpoint_id,
-                "engine": engine,
-                "operation": record.operation,
-            }
-            names = orjson.dumps(fields).decode()[1:-1]
-            if len(self._known) < KNOWN_NAMES:
-                self._known[key] = names
-        return names
+    def _new_kind(self, kind: tuple[Any, ...], endpoint_id: str, engine: str, attempts: int) -> str:
+        """Returns the fields that are the same for many requests, as JSON; made once for each combination."""
+        method, path, pool, model, operation, stream, status, outcome, error_type = kind
+        fields = {
+            "method": method,
+            "path": path,
+            "pool": pool,
+            "model": model,
+            "endpoint": endpoint_id,
+            "engine": engine,
+            "operation": operation,
+            "stream": stream,
+            "status": status,
+            "outcome": outcome,
+            "error_type": error_type,
+            "attempts": attempts,
+        }
+        if len(self._known) >= KNOWN_KINDS:  # paths are a client's to choose
+            self._known.clear()
+        made = self._known[kind, endpoint_id, engine, attempts] = orjson.dumps(fields).decode()[1:-1]
+        return made
 
     def flush(self) -> None:
         """Writes what has come together."""
@@ -130,12 +150,6 @@ class AccessLog:
         self.dropped += data.count(b"\n", end)
 
 
-def _content(record: FlightRecord) -> str:
-    if record.content is None:
-        return ""
-    said = {name: text for name, text in record.content._asdict().items() if text is not None}
+def _content(content: Content) -> str:
+    said = {name: text for name, text in content._asdict().items() if text is not None}
     return "," + write_json(said, b"").decode()[1:-1] if said else ""
-
-
-def _text(value: str | None) -> str:
-    return "null" if value is None else f'"{value}"'

@@ -161,8 +161,11 @@ class FlightRecord:
     @property
     def final(self) -> AttemptRecord | None:
         """The last attempt that answered, be it in part or, if none did, that lost to no other; None before any."""
+        attempts = self.attempts
+        if len(attempts) == 1:
+            return attempts[0]
         last = None
-        for attempt in reversed(self.attempts):
+        for attempt in reversed(attempts):
             if attempt.outcome == "ok" or attempt.chunks:
                 return attempt
             if last is None and not attempt.lost:
@@ -186,6 +189,16 @@ class FlightRecord:
     def resumed(self) -> bool:
         """Whether an attempt went on with a stream that another had broken off."""
         return any(attempt.resumes and attempt.gave for attempt in self.attempts)
+
+    def durations_s(self) -> tuple[float, float, float | None]:
+        """Returns ``duration_s``, ``queue_s`` and ``ttft_s``: one call for who tells them all."""
+        read_s, admitted_s, first_s = self.body_read_s, self.admitted_s, self.first_output_s
+        begun_s = self.received_s if read_s is None else read_s
+        return (
+            (self.done_s or begun_s) - begun_s,
+            0.0 if admitted_s is None else admitted_s - begun_s,
+            None if first_s is None or read_s is None or not self.stream else first_s - read_s,
+        )
 
     @property
     def begun_s(self) -> float:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from operator import length_hint
 
 from .flight import FlightRecord
 
@@ -18,15 +19,15 @@ log = logging.getLogger("weir.flight")
 BATCH = 32
 WAIT_S = 0.1
 
-Observer = Callable[[FlightRecord], None]
+Observer = Callable[[Iterator[FlightRecord]], None]
 
 
 class FlightLog:
     """Part of an event loop.
 
     Args:
-        observers: Told of every closed record, each before the next observer; whoever asks one of them for something
-            calls ``settle`` first.
+        observers: Told of all closed records, a batch each, one observer after the other; whoever asks one of them for
+            something calls ``settle`` first.
 
     Attributes:
         in_flight: Records that are open.
@@ -48,8 +49,9 @@ class FlightLog:
         record.done_s = time.perf_counter()
         if record.outcome is None:
             record.outcome = "internal_error"
-        self._closed.append(record)
-        if len(self._closed) >= BATCH:
+        closed = self._closed
+        closed.append(record)
+        if len(closed) >= BATCH:
             self.settle()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WAIT_S, self.settle)
@@ -61,8 +63,17 @@ class FlightLog:
             self._timer = None
         closed, self._closed = self._closed, []
         for observe in self._observers:
-            for record in closed:
-                try:
-                    observe(record)
-                except Exception:
-                    log.exception("a reader of closed records failed; the others go on")
+            _tell(observe, closed)
+
+
+def _tell(observe: Observer, records: Sequence[FlightRecord]) -> None:
+    """An observer that fails at a record goes on with the next one."""
+    untold = iter(records)
+    left = len(records)
+    while left:
+        try:
+            observe(untold)
+            return
+        except Exception:
+            log.exception("a reader of closed records failed; the others go on")
+            left = min(length_hint(untold), left - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple, Protocol, TypeAlias
 
 # Seconds unless said otherwise. TTFT and GAP hold all of vLLM's own edges, so that one panel can overlay both.
@@ -24,6 +25,8 @@ TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 
 
 Counts: TypeAlias = "list[float] | memoryview[float]"
+
+_MANY = 5
 
 
 class Exemplar(NamedTuple):
@@ -62,6 +65,10 @@ class Distribution(Protocol):
         """Adds one value, at least 0."""
         ...
 
+    def observe_all(self, values: Sequence[float]) -> None:
+        """Adds many values."""
+        ...
+
     def observe_n(self, value: float, n: int) -> None:
         """Adds the same value ``n`` times: n chunks of one read share the gap before it."""
         ...
@@ -73,6 +80,17 @@ class Distribution(Protocol):
     def exemplars(self) -> Sequence[Exemplar | None]:
         """Returns the newest exemplar of each bucket; nothing at all if there never was one."""
         ...
+
+
+def count(values: Sequence[float], edges: tuple[float, ...], counts: Counts) -> None:
+    """Adds each value to its bucket, of fewer than 256; of many, those of one bucket together."""
+    if len(values) < _MANY:
+        for value in values:
+            counts[bisect_left(edges, value)] += 1
+        return
+    buckets = bytes(map(bisect_left, repeat(edges), values))
+    for bucket in set(buckets):
+        counts[bucket] += buckets.count(bucket)
 
 
 class Histogram:
@@ -89,6 +107,10 @@ class Histogram:
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.edges, value)] += 1
         self.sum += value
+
+    def observe_all(self, values: Sequence[float]) -> None:
+        count(values, self.edges, self.counts)
+        self.sum += sum(values)
 
     def observe_n(self, value: float, n: int) -> None:
         self.counts[bisect_left(self.edges, value)] += n

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+
+from adapters.types import Usage
 
 from . import __version__
 from .config import MetricsConfig
@@ -21,7 +24,7 @@ from .flight import AttemptRecord, FlightRecord, Role
 from .genai_view import GenAiView
 from .histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT, Distribution, Exemplar
 from .load_sample import LoadSample
-from .metrics_text import OTHER, CounterFamily, Family, HistogramFamily, Part, ReadFamily, Room
+from .metrics_text import OTHER, CounterFamily, Family, HistogramFamily, Number, Part, ReadFamily, Room
 from .process_metrics import ProcessMetrics
 from .worker_numbers import WorkerNumbers
 
@@ -166,7 +169,7 @@ class Metrics:
             self.gc_pauses, *self._read_families,
         )  # fmt: skip
         self._by_name = {family.name: family for family in self._families}
-        self._request_series: dict[tuple[str, str, str, str], RequestSeries] = {}
+        self._request_series: dict[tuple[str, str, str, str | None], RequestSeries] = {}
         self._endpoint_series: dict[tuple[str, str, str, str], EndpointSeries] = {}
         self._genai = (
             GenAiView(fleet, self.ttft, self.tpot, self.duration, self.output_tokens, self.tokens)
@@ -210,29 +213,29 @@ class Metrics:
     def hedge_withheld(self, pool: str, reason: str) -> None:
         self.hedges_withheld.at(pool, reason).add()
 
-    def observe(self, record: FlightRecord) -> None:
-        """Takes a closed record; an observer of ``FlightLog``."""
-        key = (record.pool or OTHER, record.model or OTHER, record.operation, record.outcome or "internal_error")
-        series = self._request_series.get(key)
-        if series is None:
-            series = self._request_series[key] = RequestSeries(self, *key)
-        series.observe(record)
-        final = record.final
-        for attempt in record.attempts:
-            endpoint = self.endpoint(record.pool, record.model, attempt.endpoint_id, attempt.role)
-            endpoint.attempted(attempt, record if attempt is final else None)
-        if record.keep_reason is not None and record.trace_id:
-            self._exemplify(series, record)
-
-    def _exemplify(self, series: RequestSeries, record: FlightRecord) -> None:
-        """The record's trace is exported: whoever sees its numbers can find it."""
-        ended_unix_s = record.received_unix_s + (record.done_s or record.received_s) - record.received_s
-        series.exemplify(record, ended_unix_s)
-        for attempt in record.attempts:
-            ttft_s = _ttft_s(attempt)
-            if ttft_s is not None:
-                endpoint = self.endpoint(record.pool, record.model, attempt.endpoint_id, attempt.role)
-                endpoint.ttft.exemplify(Exemplar(record.trace_id, ttft_s, ended_unix_s))
+    def observe(self, records: Iterable[FlightRecord]) -> None:
+        """Takes closed records, and counts what they say series by series; an observer of ``FlightLog``."""
+        request_series = self._request_series
+        gathered: dict[RequestSeries | EndpointSeries, None] = {}
+        try:
+            for record in records:
+                key = (record.pool, record.model, record.operation, record.outcome)
+                series = request_series.get(key)
+                if series is None:
+                    series = request_series[key] = RequestSeries(self, *key)
+                gathered[series] = None
+                series.ended(record)
+                final = record.final
+                for attempt in record.attempts:
+                    endpoint = series.endpoints.get((attempt.endpoint_id, attempt.role))
+                    if endpoint is None:
+                        endpoint = self.endpoint(record.pool, record.model, attempt.endpoint_id, attempt.role)
+                        series.endpoints[attempt.endpoint_id, attempt.role] = endpoint
+                    gathered[endpoint] = None
+                    endpoint.attempted(attempt, record, answered=attempt is final)
+        finally:
+            for told in gathered:
+                told.settle()
 
     def publish(self) -> None:
         """Writes what is read elsewhere to where the other workers find it; to be called now and then."""
@@ -358,70 +361,112 @@ def _of_each(
     return [((id,), math.nan if value is None else value) for id, value in told]
 
 
-def _ttft_s(attempt: AttemptRecord) -> float | None:
-    """From the attempt sent to its first output; None if there was none, or the client left."""
-    if attempt.sent_s is None or attempt.first_output_s is None or attempt.outcome == "cancelled":
-        return None
-    return attempt.first_output_s - attempt.sent_s
+class Gathered(list[float]):
+    """Values on their way into a distribution, and which of them belong to traces that are exported."""
+
+    __slots__ = ("_distribution", "_traced")
+
+    def __init__(self, distribution: Distribution) -> None:
+        super().__init__()
+        self._distribution = distribution
+        self._traced: list[tuple[float, FlightRecord]] = []
+
+    def exemplify(self, record: FlightRecord) -> None:
+        """The trace of the last value's record is exported: whoever sees the value's bucket can find it."""
+        if record.trace_id:
+            self._traced.append((self[-1], record))
+
+    def settle(self) -> None:
+        """Observes the values; the newest of a bucket whose trace is exported becomes its exemplar."""
+        if not self:
+            return
+        distribution = self._distribution
+        distribution.observe_all(self)
+        self.clear()
+        if self._traced:
+            newest = {bisect_left(distribution.edges, traced[0]): traced for traced in self._traced}
+            for value, record in newest.values():
+                distribution.exemplify(Exemplar(record.trace_id, value, _ended_unix_s(record)))
+            self._traced.clear()
+
+
+def _ended_unix_s(record: FlightRecord) -> float:
+    return record.received_unix_s + (record.done_s or record.received_s) - record.received_s
 
 
 class RequestSeries:
-    """The series of one pool, model, operation and outcome."""
+    """The series of one pool, model, operation and outcome, and what is to be counted there.
 
-    def __init__(self, metrics: Metrics, pool: str, model: str, operation: str, outcome: str) -> None:
+    Attributes:
+        endpoints: The series of such requests' attempts, by endpoint and role.
+    """
+
+    def __init__(self, metrics: Metrics, pool: str, model: str, operation: str, outcome: str | None) -> None:
+        pool, model, outcome = pool or OTHER, model or OTHER, outcome or "internal_error"
         self._requests = metrics.requests.at(pool, model, operation, outcome)
-        self._duration = metrics.duration.at(pool, model, operation, outcome)
+        self._durations_s = Gathered(metrics.duration.at(pool, model, operation, outcome))
         self._shed = (
             {reason: metrics.shed.at(pool, model, reason) for reason in ("no_endpoint", "engine_busy")}
             if outcome == "shed"
             else None
         )
-        self._queue = metrics.queue.at(pool, model)
-        self._overhead = metrics.overhead.at(pool)
-        self._ttft = metrics.ttft.at(pool, model)
-        self._longest_gap = metrics.longest_gap.at(pool, model)
-        self._write_wait = metrics.write_wait.at(pool)
+        self._queues_s = Gathered(metrics.queue.at(pool, model))
+        self._overheads_s = Gathered(metrics.overhead.at(pool))
+        self._ttfts_s = Gathered(metrics.ttft.at(pool, model))
+        self._longest_gaps_s = Gathered(metrics.longest_gap.at(pool, model))
+        self._write_waits_s = Gathered(metrics.write_wait.at(pool))
+        self.endpoints: dict[tuple[str, Role], EndpointSeries] = {}
 
-    def observe(self, record: FlightRecord) -> None:
+    def ended(self, record: FlightRecord) -> None:
         """Takes a closed record."""
-        self._requests.value += 1
-        self._duration.observe(record.duration_s)
+        read_s, admitted_s = record.body_read_s, record.admitted_s
+        begun_s = record.received_s if read_s is None else read_s
+        self._durations_s.append((record.done_s or begun_s) - begun_s)
+        if record.keep_reason is not None:
+            self._durations_s.exemplify(record)
         if self._shed is not None:
             self._shed["no_endpoint" if record.error_type == NO_ENDPOINT else "engine_busy"].value += 1
-        if record.admitted_s is None or record.body_read_s is None:
+        if admitted_s is None or read_s is None:
             return
-        self._queue.observe(record.queue_s)
+        self._queues_s.append(admitted_s - read_s)
         sent_s = record.attempts[0].sent_s if record.attempts else None
         if sent_s is not None:
-            self._overhead.observe(max(sent_s - record.admitted_s, 0.0))
-        if (ttft_s := record.ttft_s) is not None:
-            self._ttft.observe(ttft_s)
-            self._longest_gap.observe(record.longest_gap_s)
-            self._write_wait.observe(record.client_write_wait_s)
+            self._overheads_s.append(sent_s - admitted_s if sent_s > admitted_s else 0.0)
+        if record.stream and (ttft_s := record.ttft_s) is not None:
+            self._ttfts_s.append(ttft_s)
+            self._longest_gaps_s.append(record.longest_gap_s)
+            self._write_waits_s.append(record.client_write_wait_s)
+            if record.keep_reason is not None:
+                self._ttfts_s.exemplify(record)
+                self._longest_gaps_s.exemplify(record)
 
-    def exemplify(self, record: FlightRecord, unix_s: float) -> None:
-        """Makes an observed record the exemplar of its buckets."""
-        self._duration.exemplify(Exemplar(record.trace_id, record.duration_s, unix_s))
-        if record.admitted_s is not None and (ttft_s := record.ttft_s) is not None:
-            self._ttft.exemplify(Exemplar(record.trace_id, ttft_s, unix_s))
-            self._longest_gap.exemplify(Exemplar(record.trace_id, record.longest_gap_s, unix_s))
+    def settle(self) -> None:
+        """Counts what was taken since the last time."""
+        self._requests.value += len(self._durations_s)
+        self._durations_s.settle()
+        self._queues_s.settle()
+        self._overheads_s.settle()
+        self._ttfts_s.settle()
+        self._longest_gaps_s.settle()
+        self._write_waits_s.settle()
 
 
 class EndpointSeries:
-    """The series of one pool, model, endpoint and role."""
+    """The series of one pool, model, endpoint and role, and what is to be counted there."""
 
     def __init__(self, metrics: Metrics, pool: str, model: str, endpoint: str, role: str) -> None:
         self._metrics = metrics
         self._labels = (pool, model, endpoint, role)
         self.gaps: Distribution = metrics.gaps.at(model, endpoint, role)
-        self.ttft = metrics.endpoint_ttft.at(model, endpoint, role)
-        self._tpot = metrics.tpot.at(model, endpoint, role)
-        self._duration = metrics.endpoint_duration.at(model, endpoint, role)
+        self._ttfts_s = Gathered(metrics.endpoint_ttft.at(model, endpoint, role))
+        self._tpots_s = Gathered(metrics.tpot.at(model, endpoint, role))
+        self._durations_s = Gathered(metrics.endpoint_duration.at(model, endpoint, role))
         self._output_tokens = metrics.output_tokens.at(model, endpoint)
         self._ok = metrics.attempts.at(pool, model, endpoint, role, "ok")
+        self._failed = 0
         self._connect = metrics.connect.at(endpoint)
         self._choices = metrics.route_choices.at(pool, endpoint, metrics.policy(pool))
-        self._route = metrics.route_duration.at(pool)
+        self._routes_s = Gathered(metrics.route_duration.at(pool))
         self._reported, self._estimated = (
             tuple(
                 metrics.tokens.at(pool, model, endpoint, type, source)
@@ -429,34 +474,52 @@ class EndpointSeries:
             )
             for source in ("usage", "estimate")
         )
+        self._answers: list[Usage] = []
 
-    def attempted(self, attempt: AttemptRecord, record: FlightRecord | None) -> None:
-        """Takes a finished attempt; ``record`` if it gave the request's answer, of which the record's usage tells."""
-        metrics, (pool, model, endpoint, role) = self._metrics, self._labels
-        outcome = attempt.outcome or "internal_error"
-        self._choices.value += 1
-        self._route.observe(attempt.route_s)
-        if outcome == "ok":
-            self._ok.value += 1
-        else:
-            metrics.attempts.at(pool, model, endpoint, role, outcome).add()
-        sent_s, ended_s = attempt.sent_s, attempt.ended_s
+    def attempted(self, attempt: AttemptRecord, record: FlightRecord, *, answered: bool) -> None:
+        """Takes a finished attempt; ``answered`` if the request's answer is its, of which the record's usage tells."""
+        self._routes_s.append(attempt.route_s)
+        outcome = attempt.outcome
+        if outcome != "ok":
+            self._failed += 1
+            self._metrics.attempts.at(*self._labels, outcome or "internal_error").add()
+        sent_s, ended_s, first_s = attempt.sent_s, attempt.ended_s, attempt.first_output_s
         if sent_s is None or ended_s is None:
             return
         if not attempt.reused and attempt.connected_s is not None:
             self._connect.observe(attempt.connected_s - attempt.chosen_s)
-        self._duration.observe(ended_s - sent_s)
-        if (ttft_s := _ttft_s(attempt)) is not None:
-            self.ttft.observe(ttft_s)
-        usage = None if record is None else record.usage
-        if record is None or usage is None:
+        self._durations_s.append(ended_s - sent_s)
+        if first_s is not None and outcome != "cancelled":  # a client that left may not have waited for it
+            self._ttfts_s.append(first_s - sent_s)
+            if record.keep_reason is not None:
+                self._ttfts_s.exemplify(record)
+        usage = record.usage
+        if usage is None or not answered:
             return
-        input_tokens, output_tokens, cached, reasoning = self._estimated if usage.estimated else self._reported
-        input_tokens.value += usage.prompt_tokens
-        output_tokens.value += usage.completion_tokens
-        cached.value += usage.cached_tokens or 0
-        reasoning.value += usage.reasoning_tokens or 0
-        if outcome == "ok" and not usage.estimated:
-            self._output_tokens.observe(usage.completion_tokens)
-            if not attempt.resumes and (tpot_s := record.tpot_s) is not None:
-                self._tpot.observe(tpot_s)
+        if outcome != "ok" or usage.estimated:
+            _count_tokens(self._estimated if usage.estimated else self._reported, [usage])
+            return
+        self._answers.append(usage)
+        if record.stream and not attempt.resumes and (tpot_s := record.tpot_s) is not None:
+            self._tpots_s.append(tpot_s)
+
+    def settle(self) -> None:
+        """Counts what was taken since the last time."""
+        attempts = len(self._routes_s)
+        self._choices.value += attempts
+        self._ok.value += attempts - self._failed
+        self._failed = 0
+        self._routes_s.settle()
+        self._durations_s.settle()
+        self._ttfts_s.settle()
+        self._tpots_s.settle()
+        if self._answers:
+            _count_tokens(self._reported, self._answers)
+            self._output_tokens.observe_all([usage.completion_tokens for usage in self._answers])
+            self._answers.clear()
+
+
+def _count_tokens(numbers: Sequence[Number], answers: Sequence[Usage]) -> None:
+    """Adds what the answers say to the numbers of input, output, cached input and reasoning."""
+    for number, tokens in zip(numbers, zip(*answers, strict=True), strict=False):
+        number.value += sum(filter(None, tokens))

@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from .histogram import Counts, Exemplar
+from .histogram import Counts, Exemplar, count
 
 log = logging.getLogger("weir.metrics")
 
@@ -70,6 +70,10 @@ class SharedHistogram:
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.edges, value)] += 1
         self._sum[0] += value
+
+    def observe_all(self, values: Sequence[float]) -> None:
+        count(values, self.edges, self.counts)
+        self._sum[0] += sum(values)
 
     def observe_n(self, value: float, n: int) -> None:
         self.counts[bisect_left(self.edges, value)] += n

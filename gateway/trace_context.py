@@ -44,7 +44,8 @@ class CallerFacts(NamedTuple):
 
     def asking(self, body: Mapping[str, object]) -> CallerFacts:
         """Returns the same with the parameters of a parsed body; the body itself is not kept."""
-        told = [(name, value) for name in PARAMETERS if isinstance(value := body.get(name), _NUMBERS)]
+        named = sorted(body.keys() & PARAMETERS, key=PARAMETERS.index)
+        told = [(name, value) for name in named if isinstance(value := body[name], _NUMBERS)]
         return CallerFacts(self.http_version, self.scheme, self.headers, tuple(told)) if told else self
 
 
@@ -65,13 +66,13 @@ class TraceHeads:
 
     def join(self, record: FlightRecord, head: RequestHead) -> None:
         """Writes the request's trace id, span id, parent and sampled flag into its record."""
-        record.span_id = new_span_id()
         came = head.traceparent
         if came is None or not self._trusts_parent:
-            low = getrandbits(64)
-            record.trace_id = f"{getrandbits(64):016x}{low:016x}"
-            record.sampled = low < self._bound
+            drawn = f"{getrandbits(192):048x}"
+            record.trace_id, record.span_id = drawn[:32], drawn[32:]
+            record.sampled = self._bound > 0 and int(drawn[16:32], 16) < self._bound
             return
+        record.span_id = new_span_id()
         text = came.decode("ascii")
         record.trace_id = text[3:35]
         record.parent_span_id = text[36:52]

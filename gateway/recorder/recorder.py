@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -65,15 +65,17 @@ class Recorder:
             self._thread.join()
             self._thread = None
 
-    def observe(self, record: FlightRecord) -> None:
-        """Takes a closed record."""
-        self._ring.append(record)
+    def observe(self, records: Iterable[FlightRecord]) -> None:
+        """Takes closed records."""
+        taken = tuple(records)
+        self._ring.extend(taken)
         if self._thread is None:
             return
-        if len(self._waiting) >= MOST_WAITING:
-            self.dropped += 1
-        else:
-            self._waiting.append(record)
+        room = MOST_WAITING - len(self._waiting)
+        if room < len(taken):
+            self.dropped += len(taken) - room
+            taken = taken[:room]
+        self._waiting.extend(taken)
 
     # --- what is asked of it; reads the file, and so is not for the event loop
 

@@ -6,6 +6,7 @@ Later ones stand in the repository semantic-conventions-genai.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -40,6 +41,7 @@ def provider(engine: str) -> str:
     return _PROVIDERS.get(engine, engine)
 
 
+@lru_cache(maxsize=1024, typed=True)  # most clients ask for the same
 def request_attribute(field: str, value: float) -> tuple[str, int | float] | None:
     """Returns a request parameter as an attribute, of the type that its name demands; None if it cannot be one."""
     name = REQUEST_PARAMETERS[field]

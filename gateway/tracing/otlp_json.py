@@ -24,7 +24,6 @@ import orjson
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from opentelemetry.trace import SpanKind
 
 from gateway.printable import printable
 
@@ -39,11 +38,6 @@ FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 5.0
 ANSWER_BYTES = 65536
 REASON_CHARS = 200
-
-# OTLP's numbers. Flags: the low byte is the trace's, sampled; 0x100 says that 0x200 tells whether the parent is remote.
-_INTERNAL = '"kind":1,"flags":257'
-_SERVER = '"kind":2,"flags":769'
-_CLIENT = '"kind":3,"flags":257'
 
 
 def encode(spans: Sequence[TraceSpan], process: Process) -> bytes:
@@ -65,22 +59,26 @@ def _resource_json(resource: Resource) -> str:
 
 
 def _span(span: TraceSpan) -> str:
-    trace_id, span_id, parent_id, _, name, kind, start_ns, end_ns, shared, own, failed, events, links = span
-    more = ',"status":{"code":2}' if failed else ""
-    if parent_id:
-        more += f',"parentSpanId":"{parent_id}"'
-    if events:
-        more += f',"events":[{",".join([_event(event) for event in events])}]'
-    if links:
-        more += f',"links":[{",".join([_link(*link) for link in links])}]'
+    trace_id, span_id, parent_id, _, start_ns, end_ns, shared, own, failed, events, links = span
+    parent = f',"parentSpanId":"{parent_id}"' if parent_id else ""
+    more = _more(failed=failed, events=events, links=links) if failed or events or links else ""
     attributes = shared.json
     if own:
         attributes = f"{attributes},{attributes_json(own)}" if attributes else attributes_json(own)
     return (
-        f'{{"traceId":"{trace_id}","spanId":"{span_id}","name":{text_json(name)},'
-        f"{_SERVER if kind is SpanKind.SERVER else _CLIENT if kind is SpanKind.CLIENT else _INTERNAL},"
-        f'"startTimeUnixNano":"{start_ns}","endTimeUnixNano":"{end_ns}","attributes":[{attributes}]{more}}}'
+        f'{{"traceId":"{trace_id}","spanId":"{span_id}",{shared.head_json},"startTimeUnixNano":"{start_ns}",'
+        f'"endTimeUnixNano":"{end_ns}","attributes":[{attributes}]{parent}{more}}}'
     )
+
+
+def _more(*, failed: bool, events: Sequence[TraceEvent], links: Sequence[tuple[str, str]]) -> str:
+    """What few spans have."""
+    more = ',"status":{"code":2}' if failed else ""
+    if events:
+        more += f',"events":[{",".join([_event(event) for event in events])}]'
+    if links:
+        more += f',"links":[{",".join([_link(*link) for link in links])}]'
+    return more
 
 
 def _event(event: TraceEvent) -> str:

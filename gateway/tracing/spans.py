@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, ParamSpec
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Literal, NamedTuple
 
 from opentelemetry.trace import SpanKind
 
@@ -12,8 +13,7 @@ from gateway.flight import AttemptRecord, FlightRecord, Role
 from . import genai_names as genai
 from .trace_span import Shared, TraceEvent, TraceSpan
 
-_P = ParamSpec("_P")
-
+PhaseName = Literal["weir.first_token", "weir.stream"]
 Made = dict[str, str | bool | int | float]
 
 QUEUE_SHOWN_S = 0.001
@@ -24,8 +24,9 @@ KNOWN_KINDS = 1000
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"))
 _ROUTES = {"chat": "/v1/chat/completions", "text_completion": "/v1/completions", "embeddings": "/v1/embeddings"}
 _FAILURES = frozenset(("upstream_error", "timeout", "internal_error"))
-_NOTHING = Shared({})
+_QUEUE = Shared("weir.queue", SpanKind.INTERNAL, {})
 _LAST_ID = (1 << 64) - 1
+_kind = attrgetter("method", "path", "operation", "status", "pool", "model", "stream", "outcome", "keep_reason")
 
 
 class Peer(NamedTuple):
@@ -68,98 +69,92 @@ class SpanMaker:
         """
         trace = _Trace(record)
         made: list[TraceSpan] = []
-        begun_s = record.begun_s
-        admitted_s = record.admitted_s
+        begun_s, admitted_s, final, resumed = record.begun_s, record.admitted_s, record.final, record.resumed
         if admitted_s is not None and admitted_s - begun_s >= QUEUE_SHOWN_S:
-            made.append(trace.phase("weir.queue", record.span_id, begun_s, admitted_s, _NOTHING))
+            made.append(trace.phase(_QUEUE, record.span_id, begun_s, admitted_s))
         for number, attempt in enumerate(record.attempts, start=1):
-            self._add_attempt(made, trace, record, attempt, number, peers[attempt.endpoint_id])
-        shared = self._server_shared(record)
+            last = attempt is final
+            chunks = attempt.chunks if resumed else record.chunks if last else 0
+            peer = peers[attempt.endpoint_id]
+            if attempt.first_output_s is not None and attempt.sent_s is not None:
+                last_s = record.last_output_s if last else attempt.ended_s
+                self._add_phases(made, trace, attempt, peer, last_s if chunks else None)
+            key = (peer, record.operation, record.model, record.stream, number, attempt.status, attempt.role)
+            begun_ns, ended_ns = trace.times_ns(attempt.chosen_s, attempt.ended_s or attempt.chosen_s)
+            made.append(
+                TraceSpan(
+                    record.trace_id,
+                    attempt.span_id,
+                    record.span_id,
+                    False,
+                    begun_ns,
+                    ended_ns,
+                    self._known.get(key) or self._keep(key, _attempt_shared(*key)),
+                    _attempt_own(record, attempt, last=last, chunks=chunks),
+                    attempt.outcome not in ("ok", "cancelled"),
+                    (),
+                    () if attempt.joined is None else (attempt.joined,),
+                )
+            )
+        begun_ns, ended_ns = trace.times_ns(begun_s, record.done_s or begun_s)
         made.append(
             TraceSpan(
                 record.trace_id,
                 record.span_id,
                 record.parent_span_id,
                 True,
-                f"{shared.attributes['http.request.method']} {shared.attributes['http.route']}",
-                SpanKind.SERVER,
-                *trace.times_ns(begun_s, record.done_s or begun_s),
-                shared,
+                begun_ns,
+                ended_ns,
+                self._server_shared(record),
                 _server_own(record),
                 record.status >= 500 or record.outcome in _FAILURES,  # the client got that, or half an answer
             )
         )
         return made
 
-    def _add_attempt(
-        self,
-        made: list[TraceSpan],
-        trace: _Trace,
-        record: FlightRecord,
-        attempt: AttemptRecord,
-        number: int,
-        peer: Peer,
+    def _add_phases(
+        self, made: list[TraceSpan], trace: _Trace, attempt: AttemptRecord, peer: Peer, last_s: float | None
     ) -> None:
-        first_s, sent_s, span_id = attempt.first_output_s, attempt.sent_s, attempt.span_id
-        last = attempt is record.final
-        chunks = attempt.chunks if record.resumed else record.chunks if last else 0
-        if first_s is not None and sent_s is not None:
-            phase = self._shared((attempt.endpoint_id, attempt.role), _phase_shared, peer, attempt.role)
-            made.append(trace.phase("weir.first_token", span_id, sent_s, first_s, phase))
-            last_s = record.last_output_s if last else attempt.ended_s
-            if chunks and last_s is not None:
-                stalls = tuple(
-                    [
-                        TraceEvent("weir.stall", trace.ns(at_s), {"gap_us": _us(gap_s), "chunk": chunk})
-                        for at_s, gap_s, chunk in attempt.stalls
-                    ]
-                )
-                made.append(trace.phase("weir.stream", span_id, first_s, last_s, phase, stalls))
-        key = (peer, record.operation, record.model, record.stream, number, attempt.status, attempt.role)
-        made.append(
-            TraceSpan(
-                record.trace_id,
-                span_id,
-                record.span_id,
-                False,
-                f"{record.operation} {record.model}" if record.model else record.operation,
-                SpanKind.CLIENT,
-                *trace.times_ns(attempt.chosen_s, attempt.ended_s or attempt.chosen_s),
-                self._shared(key, _attempt_shared, *key),
-                _attempt_own(record, attempt, last=last, chunks=chunks),
-                attempt.outcome not in ("ok", "cancelled"),
-                (),
-                () if attempt.joined is None else (attempt.joined,),
-            )
-        )
+        """Adds the parts of an attempt that gave output, until ``last_s`` if the client had any of it."""
+        first_s, sent_s = attempt.first_output_s, attempt.sent_s
+        assert first_s is not None
+        assert sent_s is not None
+        shared = self._phase_shared("weir.first_token", peer, attempt.role)
+        made.append(trace.phase(shared, attempt.span_id, sent_s, first_s))
+        if last_s is None:
+            return
+        stalls = [
+            TraceEvent("weir.stall", trace.ns(at_s), {"gap_us": _us(gap_s), "chunk": chunk})
+            for at_s, gap_s, chunk in attempt.stalls
+        ]
+        shared = self._phase_shared("weir.stream", peer, attempt.role)
+        made.append(trace.phase(shared, attempt.span_id, first_s, last_s, tuple(stalls)))
+
+    def _phase_shared(self, name: PhaseName, peer: Peer, role: Role) -> Shared:
+        key = (name, peer.endpoint, role)
+        return self._known.get(key) or self._keep(key, _phase_shared(*key))
 
     def _server_shared(self, record: FlightRecord) -> Shared:
         caller = record.caller
-        key = (
-            record.method, record.path, record.operation, record.status, record.pool, record.model, record.stream,
-            record.outcome, len(record.attempts), record.keep_reason,
-            caller and (caller.scheme, caller.http_version, caller.headers),
-        )  # fmt: skip
-        return self._shared(key, _server_shared, record, self._address)
+        asked = None if caller is None else (caller.http_version, caller.scheme, caller.headers)
+        key = (_kind(record), len(record.attempts), asked)
+        return self._known.get(key) or self._keep(key, _server_shared(record, self._address))
 
-    def _shared(self, key: object, make: Callable[_P, Made], *args: _P.args, **kwargs: _P.kwargs) -> Shared:
+    def _keep(self, key: object, made: Shared) -> Shared:
         """What a kind of spans has in common; much of it is a client's to choose, so only so many are kept."""
-        shared = self._known.get(key)
-        if shared is None:
-            shared = Shared(make(*args, **kwargs))
-            if len(self._known) < KNOWN_KINDS:
-                self._known[key] = shared
-        return shared
+        if len(self._known) < KNOWN_KINDS:
+            self._known[key] = made
+        return made
 
 
 class _Trace:
     """What the spans of one request have in common, and its clock: one pair of readings, all else are differences."""
 
-    __slots__ = ("_id", "_next_id", "_zero_s", "_zero_unix_ns")
+    __slots__ = ("_phases", "_record", "_zero_s", "_zero_unix_ns")
 
     def __init__(self, record: FlightRecord) -> None:
-        self._id = record.trace_id
-        self._next_id = int(record.span_id, 16)
+        self._record = record
+        self._phases = 0
         self._zero_s = record.received_s
         self._zero_unix_ns = int(record.received_unix_s * 1e9)
 
@@ -168,28 +163,29 @@ class _Trace:
         return self._zero_unix_ns + int((at_s - self._zero_s) * 1e9)
 
     def times_ns(self, from_s: float, to_s: float) -> tuple[int, int]:
-        begun_ns = self.ns(from_s)
-        return begun_ns, max(begun_ns, self.ns(to_s))
+        zero_s, zero_unix_ns = self._zero_s, self._zero_unix_ns
+        begun_ns = zero_unix_ns + int((from_s - zero_s) * 1e9)
+        ended_ns = zero_unix_ns + int((to_s - zero_s) * 1e9)
+        return begun_ns, ended_ns if ended_ns > begun_ns else begun_ns
 
     def phase(
-        self, name: str, parent: str, from_s: float, to_s: float, shared: Shared, events: tuple[TraceEvent, ...] = ()
+        self, shared: Shared, parent: str, from_s: float, to_s: float, events: tuple[TraceEvent, ...] = ()
     ) -> TraceSpan:
         """A part of a span's time. Nobody is told its id before, so it follows from the request's own."""
-        self._next_id = self._next_id % _LAST_ID + 1
+        record = self._record
+        span_id = f"{(int(record.span_id, 16) + self._phases) % _LAST_ID + 1:016x}"
+        self._phases += 1
         begun_ns, ended_ns = self.times_ns(from_s, to_s)
-        span_id = f"{self._next_id:016x}"
-        return TraceSpan(
-            self._id, span_id, parent, False, name, SpanKind.INTERNAL, begun_ns, ended_ns, shared, {}, False, events
-        )
+        return TraceSpan(record.trace_id, span_id, parent, False, begun_ns, ended_ns, shared, {}, False, events)
 
 
-def _phase_shared(peer: Peer, role: Role) -> Made:
-    return {"weir.endpoint": peer.endpoint, "weir.role": role}
+def _phase_shared(name: PhaseName, endpoint: str, role: Role) -> Shared:
+    return Shared(name, SpanKind.INTERNAL, {"weir.endpoint": endpoint, "weir.role": role})
 
 
 def _attempt_shared(
     peer: Peer, operation: str, model: str, stream: bool, number: int, status: int | None, role: Role
-) -> Made:
+) -> Shared:
     made: Made = {
         genai.OPERATION_NAME: operation,
         genai.PROVIDER_NAME: genai.provider(peer.engine),
@@ -209,7 +205,7 @@ def _attempt_shared(
         made["http.request.resend_count"] = number - 1
     if status is not None:
         made["http.response.status_code"] = status
-    return made
+    return Shared(f"{operation} {model}" if model else operation, SpanKind.CLIENT, made)
 
 
 def _attempt_own(record: FlightRecord, attempt: AttemptRecord, *, last: bool, chunks: int) -> Made:
@@ -245,12 +241,13 @@ def _attempt_own(record: FlightRecord, attempt: AttemptRecord, *, last: bool, ch
     return made
 
 
-def _server_shared(record: FlightRecord, address: tuple[str, int]) -> Made:
+def _server_shared(record: FlightRecord, address: tuple[str, int]) -> Shared:
     known = record.method in _METHODS
+    method, route = record.method if known else "_OTHER", _ROUTES.get(record.operation, "/v1/*")
     host, port = address
     made: Made = {
-        "http.request.method": record.method if known else "_OTHER",
-        "http.route": _ROUTES.get(record.operation, "/v1/*"),
+        "http.request.method": method,
+        "http.route": route,
         "url.path": record.path,
         "server.address": host,
         "server.port": port,
@@ -278,21 +275,18 @@ def _server_shared(record: FlightRecord, address: tuple[str, int]) -> Made:
                 made["user_agent.original"] = value[:HEADER_CHARS].decode("latin-1")
             elif name == b"host":
                 made["server.address"], made["server.port"] = _host(value, caller.scheme, port)
-    return made
+    return Shared(f"{method} {route}", SpanKind.SERVER, made)
 
 
 def _server_own(record: FlightRecord) -> Made:
-    made: Made = {
-        "weir.request.id": record.request_id,
-        "weir.queue_us": _us(record.queue_s),
-        "weir.chunks": record.chunks,
-    }
-    if (ttft_s := record.ttft_s) is not None:
+    _, queue_s, ttft_s = record.durations_s()
+    made: Made = {"weir.request.id": record.request_id, "weir.queue_us": _us(queue_s), "weir.chunks": record.chunks}
+    if ttft_s is not None:
         made["weir.ttft_us"] = _us(ttft_s)
         made["weir.longest_gap_us"] = _us(record.longest_gap_s)
     sent_s = record.attempts[0].sent_s if record.attempts else None
     if sent_s is not None:
-        made["weir.overhead_us"] = _us(sent_s - record.begun_s - record.queue_s)
+        made["weir.overhead_us"] = _us(sent_s - record.begun_s - queue_s)
     if record.error_type is not None and record.outcome != "cancelled":
         made["error.type"] = record.error_type
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext
 
@@ -12,7 +13,8 @@ from gateway.flight import FlightRecord
 from .spans import Peer, SpanMaker
 from .trace_span import SAMPLED, Process, TraceSpan
 
-_CONTEXT = SpanContext(1, 1, False, SAMPLED)
+# What the SDK's processor reads of a span; the same for all, and so made once.
+_READ = vars(ReadableSpan("trace", SpanContext(1, 1, False, SAMPLED), resource=Resource.get_empty()))
 
 
 class Trace(ReadableSpan):
@@ -23,7 +25,7 @@ class Trace(ReadableSpan):
     """
 
     def __init__(self, record: FlightRecord, peers: Mapping[str, Peer], maker: SpanMaker, process: Process) -> None:
-        super().__init__("trace", _CONTEXT, None, process.resource)
+        self.__dict__.update(_READ)
         self.process = process
         self._record = record
         self._peers = peers

@@ -1,6 +1,6 @@
 """A span as Weir makes it: plain values, from which OTLP's JSON is written, or one of the SDK's spans is made.
 
-Most of a span's attributes are the same for all requests of one kind. Those are made once, with their JSON.
+Most of what a span says is the same for all requests of one kind. That is made once, with its JSON.
 """
 
 from __future__ import annotations
@@ -29,13 +29,29 @@ class Process(NamedTuple):
     scope: InstrumentationScope
 
 
+# OTLP's numbers. Flags: the low byte is the trace's, sampled; 0x100 says that 0x200 tells whether the parent is remote.
+_KINDS_JSON = {
+    SpanKind.INTERNAL: '"kind":1,"flags":257',
+    SpanKind.SERVER: '"kind":2,"flags":769',
+    SpanKind.CLIENT: '"kind":3,"flags":257',
+}
+
+
 class Shared:
-    """Attributes that many spans have, and their JSON: OTLP's objects without the list's brackets."""
+    """What many spans have in common, and its JSON.
 
-    __slots__ = ("attributes", "json")
+    Attributes:
+        head_json: Members of OTLP's span: its name and kind.
+        json: The attributes, as ``attributes_json`` returns them.
+    """
 
-    def __init__(self, attributes: Attributes) -> None:
+    __slots__ = ("attributes", "head_json", "json", "kind", "name")
+
+    def __init__(self, name: str, kind: SpanKind, attributes: Attributes) -> None:
+        self.name = name
+        self.kind = kind
         self.attributes = attributes
+        self.head_json = f'"name":{text_json(name)},{_KINDS_JSON[kind]}'
         self.json = attributes_json(attributes)
 
 
@@ -53,8 +69,8 @@ class TraceSpan(NamedTuple):
     Attributes:
         parent_id: "" if there is none.
         remote_parent: The parent is another process's.
-        shared: The attributes that it has in common with others.
-        own: The others.
+        shared: What it has in common with others.
+        own: Its other attributes.
         links: Trace and span id of each.
     """
 
@@ -62,8 +78,6 @@ class TraceSpan(NamedTuple):
     span_id: str
     parent_id: str
     remote_parent: bool
-    name: str
-    kind: SpanKind
     start_ns: int
     end_ns: int
     shared: Shared
@@ -71,6 +85,14 @@ class TraceSpan(NamedTuple):
     failed: bool = False
     events: tuple[TraceEvent, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.shared.name
+
+    @property
+    def kind(self) -> SpanKind:
+        return self.shared.kind
 
     @property
     def attributes(self) -> dict[str, str | bool | int | float]:
@@ -90,7 +112,7 @@ class TraceSpan(NamedTuple):
             self.attributes,
             [Event(event.name, event.attributes, event.at_ns) for event in self.events],
             [Link(SpanContext(int(trace, 16), int(span, 16), True, SAMPLED)) for trace, span in self.links],
-            self.kind,
+            self.shared.kind,
             status=Status(StatusCode.ERROR if self.failed else StatusCode.UNSET),
             start_time=self.start_ns,
             end_time=self.end_ns,
@@ -99,27 +121,32 @@ class TraceSpan(NamedTuple):
 
 
 def attributes_json(attributes: Attributes) -> str:
-    parts: list[str] = []
-    for key, value in attributes.items():
-        if isinstance(value, str):
-            parts.append(f'{_key_json(key)}{{"stringValue":{text_json(value)}}}}}')
-        elif isinstance(value, bool):
-            parts.append(f'{_key_json(key)}{{"boolValue":{"true" if value else "false"}}}}}')
-        elif isinstance(value, int):
-            parts.append(f'{_key_json(key)}{{"intValue":"{value}"}}}}')
-        else:
-            parts.append(f'{_key_json(key)}{{"doubleValue":{value!r}}}}}')
-    return ",".join(parts)
+    """Returns OTLP's objects, without the list's brackets."""
+    values = list(attributes.values())
+    form, texts = _form(tuple(attributes), tuple(map(type, values)))
+    for at in texts:
+        values[at] = text_json(values[at])
+    return form % tuple(values)
 
 
 @cache  # keys are ours, and few
-def _key_json(key: str) -> str:
-    return f'{{"key":{text_json(key)},"value":'
+def _form(keys: tuple[str, ...], types: tuple[type, ...]) -> tuple[str, tuple[int, ...]]:
+    """Returns the JSON of attributes without their values, and which of the values have to be JSON already."""
+    parts: list[str] = []
+    texts: list[int] = []
+    for at, (key, of) in enumerate(zip(keys, types, strict=True)):
+        if issubclass(of, str | bool):
+            value = '"stringValue":%s' if issubclass(of, str) else '"boolValue":%s'
+            texts.append(at)
+        else:
+            value = '"intValue":"%d"' if issubclass(of, int) else '"doubleValue":%r'
+        parts.append(f'{{"key":{text_json(key).replace("%", "%%")},"value":{{{value}}}}}')
+    return ",".join(parts), tuple(texts)
 
 
-def text_json(text: str) -> str:
-    """Returns a JSON string; half a surrogate pair, which JSON cannot carry, becomes a question mark."""
+def text_json(value: str | float) -> str:
+    """Returns a text as JSON, or a truth; half a surrogate pair, which JSON cannot carry, becomes a question mark."""
     try:
-        return orjson.dumps(text).decode()
+        return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:
-        return orjson.dumps(text.encode("utf-8", "replace").decode()).decode()
+        return orjson.dumps(str(value).encode("utf-8", "replace").decode()).decode()

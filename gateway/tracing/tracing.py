@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from time import perf_counter
 
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -21,10 +21,9 @@ from gateway import __version__
 from gateway.config import Config, KeepRuleConfig, TelemetryConfig
 from gateway.fleet import Fleet
 from gateway.flight import FlightRecord
-from gateway.pool import Pool
 from gateway.request_head import RequestHead, pick
 from gateway.trace_context import CallerFacts, TraceHeads
-from policies.sampling import UNBOUNDED, ClassRule, KeepRules, PerSecond, TraceFacts, keep_reason
+from policies.sampling import UNBOUNDED, ClassRule, KeepReason, KeepRules, PerSecond, TraceFacts, keep_reason
 
 from .export import Export, TraceCounts
 from .exporters import choose, head_sampling, make
@@ -71,7 +70,8 @@ class Tracing:
         self._headers = frozenset((b"host", b"user-agent", *ruled))
         self._process = Process(_resource(), InstrumentationScope("weir", __version__))
         self._maker = SpanMaker((config.listen_host, config.listen_port))
-        self._known_peers: dict[tuple[str, str], Peer] = {}  # by endpoint, and by engine: one may be found out later
+        # Each by its id; kept by endpoint and engine, which may be found out later
+        self._known_peers: dict[tuple[str, str], Mapping[str, Peer]] = {}
         self._export: Export | None = None
 
     # --- a request
@@ -82,39 +82,50 @@ class Tracing:
         if self.enabled:
             record.caller = CallerFacts(scope["http_version"], scope["scheme"], pick(scope, self._headers))
 
-    def observe(self, record: FlightRecord) -> None:
-        """Takes a closed record, and sets why it is kept; the first observer of ``FlightLog``."""
+    def observe(self, records: Iterable[FlightRecord]) -> None:
+        """Takes closed records, and sets why each is kept; the first observer of ``FlightLog``."""
         export = self._export
-        if export is None or not record.trace_id:
+        if export is None:
             return
-        reason = keep_reason(_facts(record), self._rules)
+        for record in records:
+            if record.trace_id and (reason := self._kept(record, export)) is not None:
+                record.keep_reason = reason
+                export.give(Trace(record, self._peers(record), self._maker, self._process))
+
+    def _kept(self, record: FlightRecord, export: Export) -> KeepReason | None:
+        """Returns why the record's trace is exported; counts it if it is not."""
+        # Of a sampled one no rule has to be asked, and so no facts are needed
+        reason = "head" if record.sampled else keep_reason(_facts(record), self._rules)
         if reason is None:
             self.counts["not_kept"] += 1
-            return
-        if reason not in UNBOUNDED and not self._tail.take(perf_counter()):
+        elif reason not in UNBOUNDED and not self._tail.take(perf_counter()):
             self.counts["rate_limited"] += 1
-            return
-        if not export.has_room():
+        elif not export.has_room():
             self.counts["queue_full"] += 1
-            return
-        record.keep_reason = reason
-        export.give(Trace(record, self._peers(record), self._maker, self._process))
+        else:
+            return reason
+        return None
 
-    def _peers(self, record: FlightRecord) -> dict[str, Peer]:
-        if not record.attempts:
-            return {}
-        pool = self._fleet.pools[record.pool]
-        return {attempt.endpoint_id: self._peer(pool, attempt.endpoint_id) for attempt in record.attempts}
+    def _peers(self, record: FlightRecord) -> Mapping[str, Peer]:
+        """Returns the endpoints of a record's attempts, by id."""
+        attempts = record.attempts
+        if len(attempts) == 1:
+            return self._peer(record.pool, attempts[0].endpoint_id)
+        peers: dict[str, Peer] = {}
+        for attempt in attempts:
+            peers.update(self._peer(record.pool, attempt.endpoint_id))
+        return peers
 
-    def _peer(self, pool: Pool, endpoint_id: str) -> Peer:
-        endpoint = pool.endpoints[endpoint_id]
+    def _peer(self, pool: str, endpoint_id: str) -> Mapping[str, Peer]:
+        endpoint = self._fleet.pools[pool].endpoints[endpoint_id]
         engine = endpoint.adapter.name
-        peer = self._known_peers.get((endpoint_id, engine))
-        if peer is None:
+        known = self._known_peers.get((endpoint_id, engine))
+        if known is None:
             config = endpoint.config
-            peer = Peer(endpoint_id, engine, config.host, config.port, pool.config.routing.policy)
-            self._known_peers[endpoint_id, engine] = peer
-        return peer
+            policy = self._fleet.pools[pool].config.routing.policy
+            known = {endpoint_id: Peer(endpoint_id, engine, config.host, config.port, policy)}
+            self._known_peers[endpoint_id, engine] = known
+        return known
 
     # --- the process
 
@@ -144,10 +155,9 @@ def _exporter(telemetry: TelemetryConfig, environ: Mapping[str, str]) -> SpanExp
 
 
 def _facts(record: FlightRecord) -> TraceFacts:
-    duration_s = record.duration_s
+    duration_s, _, ttft_s = record.durations_s()
     usage = record.usage
     prompt_tokens = record.bytes_in // BYTES_PER_TOKEN if usage is None else usage.prompt_tokens
-    ttft_s = record.ttft_s
     return TraceFacts(
         record.sampled,
         record.pool,

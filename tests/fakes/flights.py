@@ -37,7 +37,7 @@ def watched_flights(monkeypatch: pytest.MonkeyPatch) -> Flights:
 
     class Watched(FlightLog):
         def __init__(self, observers: tuple[Observer, ...]) -> None:
-            super().__init__((*observers, flights.closed.append))
+            super().__init__((*observers, flights.closed.extend))
 
         def open(self, request_id: str, method: str, path: str) -> FlightRecord:
             record = super().open(request_id, method, path)

@@ -62,7 +62,7 @@ def fly(metrics: Metrics, *, ttft_s: float = 0.2, endpoint: str = "e0", **change
             **changes,
         }
     )
-    metrics.observe(flown)
+    metrics.observe((flown,))
     return flown
 
 

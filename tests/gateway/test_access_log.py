@@ -102,7 +102,7 @@ async def test_a_record_becomes_one_line_with_every_field() -> None:
         keep_reason="slow",
         attempts=[AttemptRecord("e", "why", 10.5)],
     )
-    log.observe(flown)
+    log.observe((flown,))
     log.flush()
     (line,) = out.lines
     checked(line)
@@ -118,7 +118,7 @@ async def test_a_record_becomes_one_line_with_every_field() -> None:
 async def test_a_request_that_reached_no_engine_has_a_line_too(error_type: str | None) -> None:
     out = Out()
     log = AccessLog(out, fleet())
-    log.observe(record(outcome="client_error", status=400, error_type=error_type))
+    log.observe((record(outcome="client_error", status=400, error_type=error_type),))
     log.flush()
     line = checked(out.lines[0])
     assert line["error_type"] == error_type
@@ -133,7 +133,7 @@ ODD = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(['"',
 async def test_names_of_any_characters_make_one_line_of_json(path: str, model: str, pool: str, method: str) -> None:
     out = Out()
     log = AccessLog(out, fleet())
-    log.observe(record(path=path, model=model, pool=pool, method=method))
+    log.observe((record(path=path, model=model, pool=pool, method=method),))
     log.flush()
     assert out.getvalue().count(b"\n") == 1
     line = checked(out.lines[0])
@@ -144,7 +144,7 @@ async def test_lines_are_written_together() -> None:
     out = Out()
     log = AccessLog(out, fleet())
     for _ in range(50):
-        log.observe(record())
+        log.observe((record(),))
     assert out.writes == 0
     log.flush()
     assert (out.writes, len(out.lines)) == (1, 50)
@@ -155,11 +155,11 @@ async def test_lines_are_written_together() -> None:
 async def test_many_lines_do_not_wait_for_the_time() -> None:
     out = Out()
     log = AccessLog(out, fleet())
-    log.observe(record())
+    log.observe((record(),))
     log.flush()
     each = len(out.getvalue())
     for _ in range(FLUSH_BYTES // each + 1):
-        log.observe(record())
+        log.observe((record(),))
     assert out.writes == 2
     log.flush()
     assert len(out.lines) == FLUSH_BYTES // each + 2
@@ -168,11 +168,11 @@ async def test_many_lines_do_not_wait_for_the_time() -> None:
 async def test_a_few_lines_are_written_by_themselves_soon() -> None:
     out = Out()
     log = AccessLog(out, fleet())
-    log.observe(record())
-    log.observe(record())
+    log.observe((record(),))
+    log.observe((record(),))
     await eventually(lambda: out.writes == 1)
     assert len(out.lines) == 2
-    log.observe(record())
+    log.observe((record(),))
     await eventually(lambda: out.writes == 2)
 
 
@@ -180,10 +180,11 @@ async def test_more_names_than_are_kept_are_all_right() -> None:
     out = Out()
     log = AccessLog(out, fleet())
     for n in range(1200):
-        log.observe(record(path=f"/v1/{n}"))
-        log.observe(record(path=f"/v1/{n}", operation="other"))
+        log.observe((record(path=f"/v1/{n}"),))
+        log.observe((record(path=f"/v1/{n}", operation="other"),))
     log.flush()
-    assert {line["path"] for line in out.lines} == {f"/v1/{n}" for n in range(1200)}
+    told = [(line["path"], line["operation"]) for line in out.lines]
+    assert told == [(f"/v1/{n}", operation) for n in range(1200) for operation in ("chat", "other")]
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ async def test_a_closed_output_costs_lines_that_are_counted_and_told_of_once(
         out.close()
     log = access_log(out)
     for _ in range(3):
-        log.observe(record())
-        log.observe(record())
+        log.observe((record(),))
+        log.observe((record(),))
         log.flush()
     assert log.dropped == 6
     assert warnings(caplog) == 1
@@ -85,13 +85,13 @@ async def test_a_full_output_loses_whole_lines_and_none_is_broken(
         written = 0
         while log.dropped < 5:
             written += 1
-            log.observe(record(f"/v1/{written}"))
+            log.observe((record(f"/v1/{written}"),))
             if written % 7 == 0:
                 log.flush()
         read = b""
         for _ in range(3):  # the reader is back
             read += os.read(reading, 10 * FULL)
-            log.observe(record("/v1/last"))
+            log.observe((record("/v1/last"),))
             log.flush()
             written += 1
         read += os.read(reading, 10 * FULL)
@@ -106,7 +106,7 @@ async def test_an_output_that_takes_everything_loses_nothing(caplog: pytest.LogC
     out = io.BytesIO()
     log = access_log(out)
     for _ in range(1000):
-        log.observe(record())
+        log.observe((record(),))
     log.flush()
     assert out.getvalue().count(b"\n") == 1000
     assert (log.dropped, warnings(caplog)) == (0, 0)

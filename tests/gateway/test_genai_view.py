@@ -63,7 +63,7 @@ def test_endpoints_of_one_engine_are_one_series_and_others_apart() -> None:
 def test_errors_have_a_type_and_a_client_that_left_is_none() -> None:
     metrics = subject()
     for outcome in ("ok", "cancelled", "timeout"):
-        metrics.observe(record(outcome=outcome))
+        metrics.observe((record(outcome=outcome),))
     read = samples(metrics.render())
     name = "gen_ai_server_request_duration_seconds_count"
     assert {dict(labels).get("error_type"): value for (key, labels), value in read.items() if key == name} == {

@@ -106,7 +106,7 @@ def test_a_histogram_can_be_read_back(values: list[float]) -> None:
 
 def test_the_whole_exposition_can_be_read_and_names_its_families_once() -> None:
     subject = Metrics(fleet())
-    subject.observe(record(attempts=[AttemptRecord("e", "why", 1.0, outcome="ok")]))
+    subject.observe((record(attempts=[AttemptRecord("e", "why", 1.0, outcome="ok")]),))
     text = subject.render()
     samples(text)
     heads = [line for line in text.splitlines() if line.startswith("# TYPE ")]
@@ -153,7 +153,7 @@ def test_a_label_set_without_room_is_told_of_once_however_often_it_counts() -> N
 def test_with_all_room_gone_every_request_still_counts() -> None:
     subject = Metrics(fleet(), options=MetricsConfig(max_series=20))
     for n in range(50):
-        subject.observe(record(pool=f"p{n}", model=f"m{n}"))
+        subject.observe((record(pool=f"p{n}", model=f"m{n}"),))
     read = samples(subject.render())
     assert total(read, "weir_requests_total") == 50
     assert read[
@@ -177,7 +177,7 @@ def test_a_stream_is_in_every_histogram_of_streams() -> None:
         usage=Usage(7, 4, 5, 1),
         attempts=[attempt],
     )
-    subject.observe(flown)
+    subject.observe((flown,))
     read = samples(subject.render())
     expected = {
         "weir_time_to_first_token_seconds": 0.5,
@@ -200,9 +200,29 @@ def test_a_stream_is_in_every_histogram_of_streams() -> None:
     assert tokens == {"input": 7, "output": 4, "cached_input": 5, "reasoning": 1}
 
 
+@given(values=st.lists(st.floats(0, 100), max_size=20))
+def test_values_that_are_observed_together_count_as_one_by_one(values: list[float]) -> None:
+    one_by_one, together = Histogram((0.00005, 0.1, 1, 10)), Histogram((0.00005, 0.1, 1, 10))
+    for value in values:
+        one_by_one.observe(value)
+    together.observe_all(values)
+    assert list(together.counts) == list(one_by_one.counts)
+    assert together.sum == pytest.approx(one_by_one.sum)
+
+
+def test_a_record_that_cannot_be_counted_costs_no_other_its_count() -> None:
+    subject = Metrics(fleet())
+    records = iter((record(), record(attempts=[None]), record()))
+    with pytest.raises(AttributeError):
+        subject.observe(records)
+    assert total(samples(subject.render()), "weir_requests_total") == 2
+    subject.observe(records)
+    assert total(samples(subject.render()), "weir_requests_total") == 3
+
+
 def test_a_whole_answer_has_no_first_token() -> None:
     subject = Metrics(fleet())
-    subject.observe(record(body_read_s=10.1, admitted_s=10.1, first_output_s=10.6))
+    subject.observe((record(body_read_s=10.1, admitted_s=10.1, first_output_s=10.6),))
     read = samples(subject.render())
     assert total(read, "weir_time_to_first_token_seconds_count") == 0
     assert total(read, "weir_request_duration_seconds_count") == 1
@@ -210,7 +230,7 @@ def test_a_whole_answer_has_no_first_token() -> None:
 
 def test_a_request_without_a_model_is_counted_under_other() -> None:
     subject = Metrics(fleet())
-    subject.observe(record(pool="", model="", outcome="client_error"))
+    subject.observe((record(pool="", model="", outcome="client_error"),))
     read = samples(subject.render())
     assert total(read, "weir_requests_total", pool=OTHER, model=OTHER, outcome="client_error") == 1
 
@@ -219,7 +239,7 @@ def test_a_request_without_a_model_is_counted_under_other() -> None:
 def test_tokens_of_an_attempt_that_failed_count_but_make_no_answer(outcome: str) -> None:
     subject = Metrics(fleet())
     attempt = AttemptRecord("e", "why", 10.3, sent_s=10.4, ended_s=11.0, outcome=outcome)  # type: ignore[arg-type]
-    subject.observe(record(usage=Usage(7, 4), attempts=[attempt]))
+    subject.observe((record(usage=Usage(7, 4), attempts=[attempt]),))
     read = samples(subject.render())
     assert total(read, "weir_tokens_total", type="output") == 4
     assert total(read, "weir_output_tokens_per_request_count") == 0
@@ -230,7 +250,7 @@ def test_tokens_of_an_attempt_that_failed_count_but_make_no_answer(outcome: str)
 def test_estimated_tokens_are_counted_apart() -> None:
     subject = Metrics(fleet())
     attempt = AttemptRecord("e", "why", 10.3, sent_s=10.4, ended_s=11.0, outcome="ok")
-    subject.observe(record(usage=Usage(7, 4, estimated=True), attempts=[attempt]))
+    subject.observe((record(usage=Usage(7, 4, estimated=True), attempts=[attempt]),))
     read = samples(subject.render())
     assert total(read, "weir_tokens_total", type="output", source="estimate") == 4
     assert total(read, "weir_tokens_total", type="output", source="usage") == 0

@@ -15,7 +15,7 @@ def noted(*records: FlightRecord) -> AttemptRecord:
     """What the last of them was told."""
     paces = Paces()
     for record in records:
-        paces.observe(record)
+        paces.observe((record,))
     return records[-1].attempts[-1]
 
 
@@ -57,4 +57,4 @@ def test_an_attempt_that_failed_teaches_nothing(failed: AttemptRecord) -> None:
 def test_a_request_without_an_attempt_is_none_of_its_business() -> None:
     shed = flight()
     shed.attempts.clear()
-    Paces().observe(shed)
+    Paces().observe((shed,))

@@ -42,7 +42,7 @@ def test_each_worker_tells_the_numbers_of_all(tmp_path: Path) -> None:
     for n, metrics in enumerate(workers):
         for _ in range(n + 1):
             fly(metrics, ttft_s=0.2)
-    workers[2].observe(record(outcome="timeout"))
+    workers[2].observe((record(outcome="timeout"),))
     for metrics in workers:
         read = samples(metrics.render())
         assert total(read, "weir_requests_total", outcome="ok") == 1 + 2 + 3
@@ -58,7 +58,7 @@ def test_what_is_new_since_the_last_scrape_is_told(tmp_path: Path) -> None:
     first, second = worker(tmp_path, 0), worker(tmp_path, 1)
     assert total(samples(first.render()), "weir_requests_total") == 0
     for outcome in ("ok", "timeout", "shed"):
-        second.observe(record(outcome=outcome))
+        second.observe((record(outcome=outcome),))
         assert total(samples(first.render()), "weir_requests_total", outcome=outcome) == 1
 
 
@@ -156,7 +156,7 @@ def test_half_a_line_that_a_killed_worker_left_spoils_nothing(torn: bytes, tmp_p
         index.write(torn)
     assert total(samples(other.render()), "weir_requests_total") == 1
     new = worker(tmp_path, 0)
-    new.observe(record(outcome="timeout"))
+    new.observe((record(outcome="timeout"),))
     for metrics in (new, other):
         read = samples(metrics.render())
         assert total(read, "weir_requests_total", outcome="ok") == 1
@@ -205,6 +205,7 @@ def test_a_shared_histogram_counts_as_any(values: list[float], n: int, folders: 
         for histogram in (shared, plain):
             histogram.observe(value)
             histogram.observe_n(value, n)
+            histogram.observe_all(values)
             histogram.sum += 1.5
             histogram.exemplify(Exemplar(TRACE_ID, value, float(at_s)))
     assert list(shared.counts) == list(plain.counts)
@@ -245,7 +246,7 @@ def test_on_a_full_disk_a_worker_counts_for_itself(
     fly(first)
     monkeypatch.setattr(os, "posix_fallocate", full)
     for n in range(200):
-        first.observe(record(pool=f"p{n}", model=f"m{n}"))
+        first.observe((record(pool=f"p{n}", model=f"m{n}"),))
     assert total(samples(first.render()), "weir_requests_total") == 201
     assert 1 <= total(samples(second.render()), "weir_requests_total") < 201
     assert caplog.text.count("No space left on device") == 1
@@ -264,7 +265,7 @@ def test_the_cap_holds_with_several_workers(tmp_path: Path) -> None:
     workers = [worker(tmp_path, n, max_series=40) for n in range(2)]
     for n in range(100):
         for metrics in workers:
-            metrics.observe(record(pool=f"p{n}", model=f"m{n}"))
+            metrics.observe((record(pool=f"p{n}", model=f"m{n}"),))
     for metrics in workers:
         read = samples(metrics.render())
         assert total(read, "weir_requests_total") == 200

@@ -34,7 +34,7 @@ def stored(path: Path) -> int:
 
 async def test_a_record_is_in_the_file_a_moment_later(tmp_path: Path) -> None:
     recorder = recording(tmp_path / "f")
-    recorder.observe(flight())
+    recorder.observe((flight(),))
     await eventually(lambda: stored(tmp_path / "f") == 1)
     recorder.stop()
 
@@ -42,7 +42,7 @@ async def test_a_record_is_in_the_file_a_moment_later(tmp_path: Path) -> None:
 def test_all_that_waits_is_written_when_it_stops(tmp_path: Path) -> None:
     recorder = recording(tmp_path / "f")
     for n in range(3000):
-        recorder.observe(flight(request_id=f"r{n}"))
+        recorder.observe((flight(request_id=f"r{n}"),))
     recorder.stop()
     assert stored(tmp_path / "f") == 3000
     assert recorder.dropped == 0
@@ -51,7 +51,7 @@ def test_all_that_waits_is_written_when_it_stops(tmp_path: Path) -> None:
 def test_without_a_file_the_newest_are_kept_in_memory() -> None:
     recorder = recording(None)
     for n in range(RING + 5):
-        recorder.observe(flight(request_id=f"r{n}"))
+        recorder.observe((flight(request_id=f"r{n}"),))
     assert recorder.named("r4") == []
     assert [record.request_id for record in recorder.named("r5")] == ["r5"]
     recorder.stop()
@@ -60,7 +60,7 @@ def test_without_a_file_the_newest_are_kept_in_memory() -> None:
 async def test_memory_and_file_are_one(tmp_path: Path) -> None:
     recorder = recording(tmp_path / "f")
     for n in range(RING + 5):
-        recorder.observe(flight(request_id=f"r{n}", received_unix_s=UNIX_S + n, done_s=2.0 + n, trace_id=str(n % 2)))
+        recorder.observe((flight(request_id=f"r{n}", received_unix_s=UNIX_S + n, done_s=2.0 + n, trace_id=str(n % 2)),))
     await eventually(lambda: stored(tmp_path / "f") == RING + 5)
     assert [record.request_id for record in recorder.named("r0")] == ["r0"]
     assert len(recorder.named("1")) == (RING + 5) // 2
@@ -73,7 +73,7 @@ async def test_memory_and_file_are_one(tmp_path: Path) -> None:
 def test_the_file_stays_within_its_rows(tmp_path: Path) -> None:
     recorder = recording(tmp_path / "f", max_rows=100)
     for n in range(500):
-        recorder.observe(flight(request_id=f"r{n}"))
+        recorder.observe((flight(request_id=f"r{n}"),))
     recorder.stop()
     assert stored(tmp_path / "f") <= 100
 
@@ -81,7 +81,7 @@ def test_the_file_stays_within_its_rows(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_is_told_and_memory_serves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "f").write_bytes(b"something else" * 100)
     recorder = recording(tmp_path / "f")
-    recorder.observe(flight())
+    recorder.observe((flight(),))
     assert len(recorder.named("r1")) == 1
     assert "recorder.path" in caplog.text
     recorder.stop()
@@ -102,7 +102,7 @@ def test_a_disk_that_takes_no_more_costs_records_that_are_counted(
     monkeypatch.setattr(FlightStore, "writing", full)
     recorder = recording(tmp_path / "f")
     for n in range(1000):
-        recorder.observe(flight(request_id=f"r{n}"))
+        recorder.observe((flight(request_id=f"r{n}"),))
     recorder.stop()
     assert recorder.dropped >= 500
     assert caplog.text.count("flight records are lost") == 1
@@ -116,7 +116,7 @@ def test_a_file_of_another_version_is_put_aside(tmp_path: Path, caplog: pytest.L
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     recorder = recording(path)
-    recorder.observe(flight())
+    recorder.observe((flight(),))
     recorder.stop()
     assert stored(path) == 1
     assert (tmp_path / "f.old").exists()
@@ -128,7 +128,7 @@ def test_no_more_wait_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "WRITE_EVERY_S", 3600.0)
     recorder = recording(tmp_path / "f")
     for n in range(25):
-        recorder.observe(flight(request_id=f"r{n}"))
+        recorder.observe((flight(request_id=f"r{n}"),))
     assert recorder.dropped == 15
     recorder.stop()
     assert stored(tmp_path / "f") == 10

@@ -162,7 +162,7 @@ async def test_an_exporter_of_ones_own_gets_the_sdks_spans(result: Any, counted:
     record = FlightRecord("r", "GET", "/v1/x", 0.0, 1.0, [], done_s=2.0, outcome="client_error", status=404)
     scope: dict[str, Any] = {"headers": [(b"host", b"[::1]:81")], "http_version": "1.1", "scheme": "https"}
     tracing.begin(record, read_head(scope), scope)
-    tracing.observe(record)
+    tracing.observe((record,))
     await tracing.stop()
     (span,) = exporter.spans
     assert exporter.ended
@@ -171,7 +171,7 @@ async def test_an_exporter_of_ones_own_gets_the_sdks_spans(result: Any, counted:
     assert (span.attributes["server.address"], span.attributes["server.port"]) == ("::1", 81)
     assert span.to_json()
     assert {name: count for name, count in tracing.counts.items() if count} == {counted: 1}
-    tracing.observe(record)  # after the end nothing is made, and nothing fails
+    tracing.observe((record,))  # after the end nothing is made, and nothing fails
     assert len(exporter.spans) == 1
 
 
@@ -182,7 +182,7 @@ async def test_a_gateway_without_its_exporter_serves_and_says_so(caplog: pytest.
     record = FlightRecord("r", "GET", "/v1/x", 0.0, 1.0, [])
     scope: dict[str, Any] = {"headers": [], "http_version": "1.1", "scheme": "http"}
     tracing.begin(record, read_head(scope), scope)
-    tracing.observe(record)
+    tracing.observe((record,))
     await tracing.stop()
     assert (record.keep_reason, record.sampled) == (None, False)
     assert "no traces are made: OTEL_TRACES_EXPORTER=zipkin" in caplog.text
