@@ -53,7 +53,7 @@ SLICE = 20
 def closed(app: App, number: int) -> FlightRecord:
     """One good stream, its marks as the gateway would have set them."""
     record = FlightRecord(f"r{number:030x}", "POST", "/v1/chat/completions", time.perf_counter(), time.time(), [])
-    app.tracing.begin(record, RequestHead(request_id=b"r"), SCOPE)
+    app.tracing.begin(record, RequestHead(b"r"), SCOPE)
     at_s = record.received_s
     record.operation, record.pool, record.model, record.stream = "chat", "m", "m", True
     record.body_read_s = record.queued_s = record.admitted_s = at_s

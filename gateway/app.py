@@ -107,6 +107,9 @@ class App:
         path = scope["path"]
         if path not in OPERATIONS:
             path = canonical(path)
+        elif scope["method"] == "POST":
+            await self.openai.serve(scope, receive, send, path)
+            return
         if self._serves_admin and (path in _ADMIN_PATHS or path.startswith("/weir/")):
             pages = self.admin
         elif not _is_for_engines(path) or (scope["method"] == "OPTIONS" and self._cors.enabled):
@@ -114,10 +117,9 @@ class App:
         else:
             await self.openai.serve(scope, receive, send, path)
             return
-        try:
-            await pages({**scope, "path": path}, receive, send)
-        finally:
-            scope.pop("extensions", None)  # the link and the scope refer to each other
+        asked = {**scope, "path": path}
+        scope.pop("extensions", None)  # the link and the scope refer to each other
+        await pages(asked, receive, send)
 
     def flush(self) -> None:
         """Tells all telemetry of the requests that have ended, and writes their access lines."""

@@ -54,7 +54,7 @@ class ClientLink(Protocol):
         started: The head is out: the status can no longer change.
         finished: The last byte has been handed over, or the body was cut off.
         blocked: The client does not take its bytes now.
-        flow: Who is paused while the client does not take its bytes.
+        source: Who is paused while the client does not take its bytes.
         write_chunk: Takes a piece that has its chunk framing already, until ``flow.leave()``; None where there is none.
         extra_headers: For whatever head goes out (request id, CORS).
     """
@@ -62,7 +62,7 @@ class ClientLink(Protocol):
     gone: bool
     started: bool
     finished: bool
-    flow: Flow | None
+    source: Flow | None
     write_chunk: Callable[[bytes], object] | None
     extra_headers: HeaderBlock
 
@@ -72,10 +72,14 @@ class ClientLink(Protocol):
     @property
     def blocked(self) -> bool: ...
 
+    def take_body(self) -> bytes | None:
+        """Returns the request's whole body if it has come, to be asked once; else it is to be received."""
+        ...
+
     def watch(self, on_leave: Callable[[], Any]) -> None:
         """Calls ``on_leave`` once, when the client leaves before the answer is finished; at once if it has left.
 
-        To be called when the request begins, and again when its body has been read: until then a server's
+        To be called when the request begins, and again when its body has been received: until then a server's
         ``receive`` belongs to the body's reader, who feels the leaving as well.
 
         ``on_leave`` is the request's own ``task.cancel``. ``gone`` is set before, so that whoever catches the
@@ -123,7 +127,7 @@ class AsgiLink:
         self.gone = False
         self.started = False
         self.finished = False
-        self.flow: Flow | None = None
+        self.source: Flow | None = None
         self.write_chunk: Callable[[bytes], object] | None = None
         self.extra_headers: HeaderBlock = b""
         self._receive = receive
@@ -139,6 +143,9 @@ class AsgiLink:
     @property
     def blocked(self) -> bool:
         return self._paused
+
+    def take_body(self) -> None:
+        """Only ``receive`` has it."""
 
     def watch(self, on_leave: Callable[[], Any]) -> None:
         if self.gone:
@@ -196,8 +203,8 @@ class AsgiLink:
         self._queued_bytes += len(message.get("body", b""))
         if self._queued_bytes > self._buffer_bytes:
             self._paused = True
-            if self.flow is not None:
-                self.flow.pause()
+            if self.source is not None:
+                self.source.pause()
         if self._pump is None or self._pump.done():
             self._pump = asyncio.get_running_loop().create_task(self._send_all())
 
@@ -214,8 +221,8 @@ class AsgiLink:
             self._queued_bytes -= len(message.get("body", b""))
             if self._paused and self._queued_bytes <= self._buffer_bytes // 2:
                 self._paused = False
-                if self.flow is not None:
-                    self.flow.resume()
+                if self.source is not None:
+                    self.source.resume()
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

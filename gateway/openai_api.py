@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import logging
 import re
-import time
+from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -14,8 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from adapters.bodies import BadBody, read_object
 from adapters.types import GatewayRequest, Operation
+from policies.types import Header
 
-from .client_link import AsgiLink, ClientLink, HeaderBlock, block
+from .client_link import AsgiLink, ClientLink, block
 from .config import Config
 from .cors import Cors
 from .errors import BadRequest, GatewayError, InternalError
@@ -37,6 +38,9 @@ OPERATIONS: dict[str, Operation] = {
 }
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
 _PATH_SHOWN_CHARS = 200
+_JSON: Header = (b"content-type", b"application/json")
+_BOOL_OR_NULL = (bool, type(None))
+_OBJECT_OR_NULL = (dict, type(None))
 _BOUNDARY = re.compile(rb'boundary=(?:"([^"]{1,70})"|([^;\s]{1,70}))', re.IGNORECASE)
 _MODEL_FIELD = re.compile(rb'[;\s]name="?model"?(?=[;\r\n]|$)', re.IGNORECASE)
 _PART_HEAD_BYTES = 1536
@@ -58,10 +62,12 @@ class OpenAiApi:
     async def serve(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         """Serves one request; ``path`` is the canonical one."""
         head = read_head(scope)
-        link: ClientLink = scope.get("extensions", {}).get("weir.relay") or AsgiLink(
+        link: ClientLink = scope.get("extensions", {}).pop("weir.relay", None) or AsgiLink(
             receive, send, self._config.stream.buffer_bytes
         )
-        link.extra_headers = b"x-request-id: %b\r\n%b" % (head.request_id, self._page_headers(head.origin))
+        link.extra_headers = b"x-request-id: %b\r\n" % head.request_id
+        if self._cors.enabled:
+            link.extra_headers += block(self._cors.headers(head.origin))
         record = self._flights.open(head.request_id.decode("ascii"), scope["method"], path[:_PATH_SHOWN_CHARS])
         self._tracing.begin(record, head, scope)
         task = asyncio.current_task()
@@ -71,8 +77,19 @@ class OpenAiApi:
             link.watch(task.cancel)
             if link.blocked:
                 await link.writable()  # the answer before this one is still to be taken
-            call = await self._read(scope, receive, head, link, record, path)
-            link.watch(task.cancel)  # again: uvicorn may have stopped reading, and with it noticing
+            record.operation = OPERATIONS.get(path, "other")
+            if record.method != "POST":
+                _check_method(record.method, path, record.operation)
+            raw = link.take_body()
+            if raw is None:
+                raw = await self._receive_body(receive, head, link)
+                link.watch(task.cancel)  # again: uvicorn may have stopped reading, and with it noticing
+            size_bytes = len(raw)
+            if size_bytes > self._max_body_bytes:
+                raise self._too_large()
+            record.body_read_s = perf_counter()
+            record.bytes_in = size_bytes
+            call = self._call(scope, head, link, record, path, raw)
             await self._proxy.serve(call)
         except GatewayError as error:
             record.failed(error)
@@ -116,78 +133,63 @@ class OpenAiApi:
 
     # --- reading
 
-    async def _read(
-        self, scope: Scope, receive: Receive, head: RequestHead, link: ClientLink, record: FlightRecord, path: str
+    def _call(
+        self, scope: Scope, head: RequestHead, link: ClientLink, record: FlightRecord, path: str, raw: bytes
     ) -> Call:
-        method = scope["method"]
-        operation = OPERATIONS.get(path, "other")
-        record.operation = operation
-        if operation != "other" and method != "POST":
-            raise BadRequest(f"{path} takes POST, not {method}", status=405, code="method_not_allowed", allow="POST")
-        if method not in _METHODS:
-            raise BadRequest(f"{method} is not served here", status=405, code="method_not_allowed", allow="GET, POST")
-        raw = await self._read_body(receive, head, link)
-        record.body_read_s = time.perf_counter()
-        record.bytes_in = len(raw)
-        query = scope["query_string"].decode("latin-1")
+        """Reads a request whose body has come, and finds its pool."""
+        operation = record.operation
         if operation == "other":
+            query = scope["query_string"].decode("latin-1")
             body, model = self._peek(raw, head, query)
-        else:
-            body = _read_object(raw)
-            model = _checked_model(body, operation)
-        if operation == "other":
             path = engine_path(scope["raw_path"])
-        pool = self._pool(model, path, named=operation != "other")
-        record.pool, record.model = pool.name, model if self._fleet.pool_of(model) else pool.name
-        stream = body.get("stream") is True and operation != "embeddings"
-        record.stream = stream
+            pool = self._pool_of_other(model, path)
+            if query:
+                path = f"{path}?{query}"
+            content_type = (b"content-type", head.content_type or b"application/json")
+        else:
+            try:
+                body = read_object(raw)
+            except BadBody as error:
+                raise BadRequest(str(error), code="invalid_json") from error
+            model = _checked_model(body, operation)
+            found = self._fleet.pool_of(model)
+            if found is None:
+                raise self.unknown_model(model)
+            pool = found
+            content_type = _JSON
+        record.pool = pool.name
+        record.model = model or pool.name
+        record.stream = stream = body.get("stream") is True and operation != "embeddings"
         if record.caller is not None:
             record.caller = record.caller.asking(body)
         request = GatewayRequest(
-            request_id=record.request_id,
-            operation=operation,
-            path=f"{path}?{query}" if query and operation == "other" else path,
-            method=method,
-            model=model,
-            stream=stream,
-            raw=raw,
-            body=body,
-            created_unix_s=int(record.received_unix_s),
+            record.request_id, operation, path, record.method, model, stream, raw, body, int(record.received_unix_s)
         )
-        headers = [
-            (b"content-type", head.content_type or b"application/json")
-            if operation == "other"
-            else (b"content-type", b"application/json"),
-            (b"x-request-id", head.request_id),
-        ]
-        if pool.config.forward_authorization and head.authorization:
-            headers.append((b"authorization", head.authorization))
+        headers: tuple[Header, ...] = (content_type, (b"x-request-id", head.request_id))
+        if pool.config.forward_authorization and (authorization := head.authorization):
+            headers = (*headers, (b"authorization", authorization))
         signals = pool.signals.read(scope, body, model)
-        return Call(request, pool, record, link, tuple(headers), trailers=head.trailers, signals=signals)
+        return Call(request, pool, record, link, headers, head.trailers, signals)
 
-    async def _read_body(self, receive: Receive, head: RequestHead, link: ClientLink) -> bytes:
+    async def _receive_body(self, receive: Receive, head: RequestHead, link: ClientLink) -> bytes:
+        """Receives the body piece by piece, up to the first byte too many."""
         limit_bytes = self._max_body_bytes
-        if head.content_length is not None and head.content_length > limit_bytes:
+        if (head.content_length or 0) > limit_bytes:
             raise self._too_large()
-        message = await receive()
-        if message["type"] == "http.request" and not message.get("more_body"):
-            body: bytes = message.get("body", b"")
-            if len(body) > limit_bytes:
-                raise self._too_large()
-            return body
         parts: list[bytes] = []
         size_bytes = 0
         while True:
+            message = await receive()
             if message["type"] == "http.disconnect":
                 link.gone = True
                 raise asyncio.CancelledError
-            parts.append(message.get("body", b""))
-            size_bytes += len(parts[-1])
+            part: bytes = message.get("body", b"")
+            size_bytes += len(part)
             if size_bytes > limit_bytes:
                 raise self._too_large()
+            parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
-            message = await receive()
 
     def _too_large(self) -> GatewayError:
         return BadRequest(
@@ -212,23 +214,21 @@ class OpenAiApi:
             model = (parse_qs(query).get("model") or [""])[0]
         return body, model
 
-    def _pool(self, model: str, path: str, *, named: bool) -> Pool:
+    def _pool_of_other(self, model: str, path: str) -> Pool:
+        """The pool of a request that is passed on, and may name no model."""
         pool = self._fleet.pool_of(model)
         if pool is not None:
             return pool
-        if not model and not named:
-            if len(self._fleet.pools) == 1:
-                return next(iter(self._fleet.pools.values()))
-            raise BadRequest(
-                f"{path}: name a model (in the body, or as ?model=) so that Weir knows which pool to ask",
-                status=404,
-                code="model_not_found",
-                param="model",
-            )
-        raise self.unknown_model(model)
-
-    def _page_headers(self, origin: bytes | None) -> HeaderBlock:
-        return block(self._cors.headers(origin)) if self._cors.enabled else b""
+        if model:
+            raise self.unknown_model(model)
+        if len(self._fleet.pools) == 1:
+            return next(iter(self._fleet.pools.values()))
+        raise BadRequest(
+            f"{path}: name a model (in the body, or as ?model=) so that Weir knows which pool to ask",
+            status=404,
+            code="model_not_found",
+            param="model",
+        )
 
     def unknown_model(self, model: str) -> GatewayError:
         """Returns the 404 that lists what comes near."""
@@ -240,13 +240,6 @@ class OpenAiApi:
             code="model_not_found",
             param="model",
         )
-
-
-def _read_object(raw: bytes) -> dict[str, Any]:
-    try:
-        return read_object(raw)
-    except BadBody as error:
-        raise BadRequest(str(error), code="invalid_json") from error
 
 
 def _model_part(form: bytes, content_type: bytes) -> str | None:
@@ -268,16 +261,22 @@ def _model_part(form: bytes, content_type: bytes) -> str | None:
     return None
 
 
+def _check_method(method: str, path: str, operation: Operation) -> None:
+    if operation != "other" and method != "POST":
+        raise BadRequest(f"{path} takes POST, not {method}", status=405, code="method_not_allowed", allow="POST")
+    if method not in _METHODS:
+        raise BadRequest(f"{method} is not served here", status=405, code="method_not_allowed", allow="GET, POST")
+
+
 def _checked_model(body: dict[str, Any], operation: Operation) -> str:
     """Checks what Weir itself relies on; everything else is the engine's to judge."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
         told = "is missing" if model is None else "must be a string that is not empty"
         raise BadRequest(f"the field model {told}: GET /v1/models lists what is served", param="model")
-    stream = body.get("stream")
-    if stream is not None and not isinstance(stream, bool):
+    if "stream" in body and not isinstance(body["stream"], _BOOL_OR_NULL):
         raise BadRequest("the field stream must be true or false", param="stream")
-    if not isinstance(body.get("stream_options"), dict | None):
+    if "stream_options" in body and not isinstance(body["stream_options"], _OBJECT_OR_NULL):
         raise BadRequest("the field stream_options must be an object", param="stream_options")
     if operation == "chat" and not isinstance(body.get("messages"), list):
         raise BadRequest("the field messages must be a list of messages", param="messages")

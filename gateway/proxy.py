@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import Any, NoReturn
@@ -52,7 +52,7 @@ NO_BODY = frozenset((204, 205, 304))
 STREAM_HEADERS = b"content-type: text/event-stream; charset=utf-8\r\n" + UNBUFFERED
 
 
-@dataclass(slots=True)
+@dataclass
 class Call:
     """One request on its way.
 
@@ -76,16 +76,17 @@ class Call:
     link: ClientLink
     headers: tuple[tuple[bytes, bytes], ...]
     trailers: bool = False
-    keepalive: KeepAlive | None = None
-    committed: bool = False
-    opaque: bool = False
-    follows: bool = False
-    prompt: Prompt = NO_PROMPT
-    query: RouteQuery = NO_QUERY
     signals: RouteSignals = SILENT
-    busy_s: float | None = None
-    kept: Kept | None = None
-    not_kept: str = ""
+    # What comes on the way is the class's until it does: few requests have much of it
+    keepalive: KeepAlive | None = field(default=None, init=False)
+    committed: bool = field(default=False, init=False)
+    opaque: bool = field(default=False, init=False)
+    follows: bool = field(default=False, init=False)
+    prompt: Prompt = field(default=NO_PROMPT, init=False)
+    query: RouteQuery = field(default=NO_QUERY, init=False)
+    busy_s: float | None = field(default=None, init=False)
+    kept: Kept | None = field(default=None, init=False)
+    not_kept: str = field(default="", init=False)
 
 
 class Proxy:

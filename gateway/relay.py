@@ -247,7 +247,7 @@ class Relay:
 
     def _take_flow(self) -> None:
         """From now on the client's pace is the engine's; also when the client stands still already."""
-        self._link.flow = self
+        self._link.source = self
         if self._link.blocked:
             self.pause()
 
@@ -288,8 +288,8 @@ class Relay:
         """Ends the attempt, whatever its state, and tells the record what was counted. Idempotent."""
         self._deadlines.discard(self)
         self._plain = self._commit = self.on_answer = None
-        if self._link.flow is self:
-            self._link.flow = None
+        if self._link.source is self:
+            self._link.source = None
         if self._paused_s:
             self._record.client_write_wait_s += perf_counter() - self._paused_s
             self._paused_s = 0.0

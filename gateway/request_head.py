@@ -1,17 +1,17 @@
-"""What Weir reads from the head of a client's request; one pass over the headers."""
+"""What Weir reads from the head of a client's request; seldom a pass over the headers."""
 
 from __future__ import annotations
 
-import random
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from random import getrandbits
 
 from starlette.types import Scope
 
-_READ = frozenset(
-    b"x-request-id x-request-trace-id content-length content-type traceparent tracestate authorization "
-    b"origin te".split()
-)
+from policies.types import Header
+
+_SELDOM = frozenset(b"x-request-id x-request-trace-id traceparent tracestate origin te".split())
+"""Most requests have none of these."""
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:+/=@-]{1,128}")
 # Version 00 ends here; a later one may have more behind another hyphen, and ff is none.
 _TRACEPARENT = re.compile(
@@ -20,41 +20,62 @@ _TRACEPARENT = re.compile(
 _TRACESTATE = re.compile(rb"[\t -~]{1,4096}")
 
 
-@dataclass(slots=True)
 class RequestHead:
     """The headers that matter; the others go nowhere.
+
+    Args:
+        request_id: As below.
+        headers: All of them, names in lower case: what few requests need is looked up when it is asked for.
 
     Attributes:
         request_id: The client's (``x-request-id`` or ``X-Request-Trace-ID``) if it is sane, else a new one.
         traceparent: Only if valid, and the only one.
         tracestate: All lines of it together. What is too long to be passed on to engines, or no text, is left out.
-        content_length: None if absent.
         trailers: The client takes HTTP trailers.
     """
 
-    request_id: bytes = b""
     traceparent: bytes | None = None
     tracestate: bytes | None = None
-    authorization: bytes | None = None
-    content_type: bytes | None = None
-    content_length: int | None = None
     origin: bytes | None = None
-    trailers: bool = False
+    trailers = False
+
+    def __init__(self, request_id: bytes, headers: Sequence[Header] = ()) -> None:
+        self.request_id = request_id
+        self._headers = headers
+
+    @property
+    def authorization(self) -> bytes | None:
+        return self._last(b"authorization")
+
+    @property
+    def content_type(self) -> bytes | None:
+        return self._last(b"content-type")
+
+    @property
+    def content_length(self) -> int | None:
+        """None if absent."""
+        value = self._last(b"content-length")
+        return int(value) if value is not None and value.isdigit() else None
+
+    def _last(self, name: bytes) -> bytes | None:
+        return dict(self._headers).get(name)
 
 
 def read_head(scope: Scope) -> RequestHead:
-    head = RequestHead()
+    headers = scope["headers"]
+    head = RequestHead(b"%032x" % getrandbits(128), headers)  # an id, no secret
+    if not _SELDOM.isdisjoint(dict(headers)):
+        _read_seldom(head, headers)
+    return head
+
+
+def _read_seldom(head: RequestHead, headers: Iterable[Header]) -> None:
+    own_id = head.request_id
     traceparents = 0
-    for name, value in scope["headers"]:
-        if name not in _READ:
-            continue
-        if name == b"x-request-id" or (name == b"x-request-trace-id" and not head.request_id):
+    for name, value in headers:
+        if name == b"x-request-id" or (name == b"x-request-trace-id" and head.request_id is own_id):
             if _SANE_ID.fullmatch(value):
                 head.request_id = value
-        elif name == b"content-length":
-            head.content_length = int(value) if value.isdigit() else None
-        elif name == b"content-type":
-            head.content_type = value
         elif name == b"traceparent":
             traceparents += 1
             if traceparents == 1 and _TRACEPARENT.fullmatch(value):
@@ -63,17 +84,12 @@ def read_head(scope: Scope) -> RequestHead:
                 head.traceparent = None
         elif name == b"tracestate":
             head.tracestate = value if head.tracestate is None else head.tracestate + b"," + value
-        elif name == b"authorization":
-            head.authorization = value
         elif name == b"origin":
             head.origin = value
         elif name == b"te":
             head.trailers = b"trailers" in value.lower()
     if head.tracestate is not None and not _TRACESTATE.fullmatch(head.tracestate):
         head.tracestate = None
-    if not head.request_id:
-        head.request_id = b"%032x" % random.getrandbits(128)  # an id, no secret
-    return head
 
 
 def pick(scope: Scope, names: frozenset[bytes]) -> tuple[tuple[bytes, bytes], ...]:

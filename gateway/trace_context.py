@@ -97,7 +97,8 @@ def context_headers(record: FlightRecord, attempt: AttemptRecord) -> tuple[Heade
     """
     parent = record.traceparent
     if parent is None:
-        parent = f"00-{record.trace_id}-{attempt.span_id}-{'01' if record.sampled else '00'}".encode("ascii")
+        form = "00-%s-%s-01" if record.sampled else "00-%s-%s-00"
+        parent = (form % (record.trace_id, attempt.span_id)).encode("ascii")
     if record.tracestate is None:
         return ((b"traceparent", parent),)
     return ((b"traceparent", parent), (b"tracestate", record.tracestate))

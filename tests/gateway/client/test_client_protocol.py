@@ -112,7 +112,7 @@ async def test_a_connection_keeps_nothing_of_its_answers(path: str, connections:
             await client.send(request)
             assert (await client.reply()).status == 200
             client.reads.clear()
-        await eventually(lambda: not connections.last.links)
+        await eventually(lambda: connections.last.running is None)
         assert connections.open == 1
 
 
@@ -122,7 +122,7 @@ async def test_a_stream_leaves_no_link_behind(connections: Connections) -> None:
             await client.send(request_bytes("POST", CHAT, r0()))
             assert (await client.reply()).done
             client.reads.clear()
-        await eventually(lambda: not connections.last.links)
+        await eventually(lambda: connections.last.running is None)
 
 
 # --- leaving

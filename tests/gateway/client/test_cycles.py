@@ -118,6 +118,15 @@ async def asks_twice_on_one_connection(gw: RunningGateway, u: ScriptedUpstream) 
             client.reads.clear()
 
 
+async def leaves_with_another_request_behind(gw: RunningGateway, u: ScriptedUpstream) -> None:
+    async with gw.connect() as client:
+        before = len(u.requests)
+        await client.send(request_bytes("POST", CHAT, r0()) * 2)
+        await u.arrived(before + 1)
+        client.reset()
+        await asyncio.wait_for(u.last.left.wait(), WAIT_S)
+
+
 async def is_refused(gw: RunningGateway, u: ScriptedUpstream) -> None:
     assert (await gw.raw(b"GET /healthz HTTP/1.1\r\nhost : x\r\n\r\n")).status == 400
 
@@ -143,6 +152,7 @@ WAYS: dict[str, tuple[Script, Ask]] = {
     "a client that leaves a stream": (STARTED, leaves(r0(), b'"content":"a"')),
     "a client that leaves before the head": ([hang()], leaves(r0(), b"")),
     "a client that leaves a whole answer": ([hang()], leaves(r0(stream=False), b"")),
+    "a client that leaves with another request behind": ([hang()], leaves_with_another_request_behind),
     "a client that leaves what is passed on": (
         [head(200), raw(b"half"), hang()],
         leaves({"model": "m"}, b"half", "/v1/rerank"),

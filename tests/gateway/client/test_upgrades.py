@@ -162,3 +162,16 @@ async def test_connect_is_answered_once() -> None:
         assert 400 <= (await client.reply()).status < 500
         await client.read_until(lambda got: got.count(b"HTTP/1.1 ") > 1)
         assert client.received.count(b"HTTP/1.1 ") == 1
+
+
+async def test_a_head_too_large_that_offers_an_upgrade_is_no_fault(
+    connections: Connections, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = [b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nh: %b\r\nup" % (b"v" * 800)]
+    parts.append(b"grade: h2c\r\nh: %b\r\n\r\n" % (b"v" * 800))
+    options = {"header": "1KiB"}
+    async with running_gateway(config("http://127.0.0.1:9", limits_http=options)) as gw, gw.connect() as client:
+        await connections.take_apart(client, *parts)
+        assert (await client.reply()).status == 431
+        await client.read_until(lambda _: False)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
