@@ -31,5 +31,5 @@ def chosen(pool: Pool, query: RouteQuery, began_s: float) -> AttemptRecord | Non
         chosen_s,
         route_s=chosen_s - began_s,
         span_id=new_span_id(),
-        decision=named(Decision, (view, query)),
+        decision=named(Decision, (view, query)) if pool.notes.take(chosen_s) else None,
     )

@@ -18,6 +18,7 @@ from policies.named_tuples import named
 from policies.retry import RetryBudget
 from policies.retry_after import soonest
 from policies.routing import ROUTING
+from policies.sampling import PerSecond
 from policies.types import Choice, Health, Learner, PoolView, RouteQuery
 from policies.usual_waits import UsualWaits
 
@@ -31,6 +32,8 @@ from .routing_policy import routing_policy
 log = logging.getLogger("weir.fleet")
 
 REASON_CHARS = 100
+MOST_NOTES = 100
+"""Choices that are noted in a second: each is as large as its pool, and a sample of many tells as much as all."""
 WEDGED = "wedged: requests wait, and nothing comes out"
 _TAKES_TRAFFIC: frozenset[Health] = frozenset(("healthy", "half_open"))
 _MAY_RESTART: frozenset[Health] = frozenset(("ejected", "loading"))  # what it had in its cache is lost then
@@ -44,6 +47,7 @@ class Pool:
         retries: How many further attempts it may make.
         hedges: How many second attempts beside a first one; None if none.
         usual: What its answers took; None if nobody asks.
+        notes: Bounds how many choices are noted with all that they were made from, for ``weir replay``.
     """
 
     def __init__(self, config: PoolConfig) -> None:
@@ -66,6 +70,7 @@ class Pool:
         # Where nobody else could be tried instead, only the configured limits count
         self.learns_limits = config.timeouts.learn and len(self._all) > 1
         self.usual = UsualWaits() if self.learns_limits or self.hedges is not None else None
+        self.notes = PerSecond(MOST_NOTES)
         self.in_flight = 0
         self._sequence = 0
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 import heapq
 import os
 import sqlite3
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 from ..attribution.phases import wall_s
 from ..flight import FlightRecord
-from .record_json import SHAPE, dump, load
+from .batch import Batch, checksums
+from .record_json import SHAPE, load
 
 BUSY_S: Final = 5.0
 # Of this share of its records the file is relieved when it is too large: rarely, and not one by one.
@@ -103,26 +103,25 @@ class FlightStore:
 
     # --- writing
 
-    def add(self, records: Sequence[FlightRecord]) -> None:
-        """Adds a batch of closed records, all or none.
+    def add(self, *batches: Batch) -> None:
+        """Adds batches of closed records, all or none.
 
         Raises:
             sqlite3.Error: The disk is full, or the file is damaged or gone.
         """
-        received = [record.received_unix_s for record in records]
-        ids = array("I", [crc32(name.encode()) for record in records for name in (record.request_id, record.trace_id)])
-        told = (min(received), max(received), max(map(wall_s, records)), len(records), ids.tobytes())
-        data = dump(records)
-        self._connection.execute("BEGIN IMMEDIATE")
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
         try:
-            batch = self._connection.execute(
-                "INSERT INTO batches (first_unix_s, last_unix_s, longest_s, flights, ids) VALUES (?, ?, ?, ?, ?)", told
-            ).lastrowid
-            self._connection.execute("INSERT INTO flights VALUES (?, ?)", (batch, data))
+            for batch in batches:
+                at = execute(
+                    "INSERT INTO batches (first_unix_s, last_unix_s, longest_s, flights, ids) VALUES (?, ?, ?, ?, ?)",
+                    batch[:-1],
+                ).lastrowid
+                execute("INSERT INTO flights VALUES (?, ?)", (at, batch.records))
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
+        execute("COMMIT")
 
     def relieve(self, max_rows: int, max_bytes: int) -> int:
         """Removes the oldest batches if there are too many records, or the file is too large.
@@ -161,9 +160,7 @@ class FlightStore:
 
     def named(self, name: str) -> list[FlightRecord]:
         """Returns the records of a request id or a trace id, the oldest first."""
-        found = self._connection.execute(
-            "SELECT id FROM batches WHERE instr(ids, ?)", (array("I", [crc32(name.encode())]).tobytes(),)
-        ).fetchall()
+        found = self._connection.execute("SELECT id FROM batches WHERE instr(ids, ?)", (checksums(name),)).fetchall()
         records = [r for (batch,) in found for r in self._batch(batch) if name in (r.request_id, r.trace_id)]
         return sorted(records, key=lambda record: record.received_unix_s)
 

@@ -12,6 +12,7 @@ from adapters.types import EngineTimings
 from gateway.__main__ import main
 from gateway.explain import source
 from gateway.flight import FlightRecord
+from gateway.recorder.batch import batch_of
 from gateway.recorder.store import FlightStore
 from tests.fakes.flight_records import attempt, flight
 
@@ -41,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 def write(path: Path, *records: FlightRecord) -> None:
     store = FlightStore.writing(path)
-    store.add(records)
+    store.add(batch_of(records))
     store.close()
 
 

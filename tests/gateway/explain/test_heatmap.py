@@ -12,6 +12,7 @@ from adapters.types import EngineTimings
 from gateway.__main__ import main
 from gateway.explain.heatmap import MOST_STEPS, STEP_S, Heatmap, heatmap
 from gateway.flight import FlightRecord
+from gateway.recorder.batch import batch_of
 from gateway.recorder.store import FlightStore
 from tests.fakes.flight_records import UNIX_S, attempt, flight
 
@@ -70,7 +71,7 @@ def test_a_span_that_is_too_long_is_refused() -> None:
 def file(tmp_path: Path) -> Path:
     store = FlightStore.writing(tmp_path / "f")
     timed = attempt(timings=EngineTimings(queue_s=1.0, prefill_s=0.1), first_output_s=1.2)
-    store.add([flight(timed, received_unix_s=time.time() - 20)])
+    store.add(batch_of([flight(timed, received_unix_s=time.time() - 20)]))
     store.close()
     return tmp_path / "f"
 

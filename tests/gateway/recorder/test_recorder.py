@@ -134,6 +134,15 @@ def test_no_more_wait_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert stored(tmp_path / "f") == 10
 
 
+def test_what_cannot_be_made_ready_for_the_file_is_counted(tmp_path: Path) -> None:
+    recorder = recording(tmp_path / "f")
+    with pytest.raises(TypeError):
+        recorder.observe((flight(request_id="r1", bytes_in=2**80),))
+    recorder.observe((flight(request_id="r2"),))
+    recorder.stop()
+    assert (recorder.dropped, stored(tmp_path / "f")) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("path", "listen", "environ", "expected"),
     [

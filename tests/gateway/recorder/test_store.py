@@ -12,6 +12,7 @@ from zlib import crc32
 import pytest
 
 from gateway.flight import FlightRecord
+from gateway.recorder.batch import batch_of
 from gateway.recorder.store import FlightStore, OtherVersion, StoreError
 from tests.clients.running import ROOT
 from tests.fakes.flight_records import UNIX_S, flight
@@ -32,7 +33,7 @@ def filled(path: Path, count: int) -> FlightStore:
     store = FlightStore.writing(path)
     made = records(count)
     for at in range(0, count, 10):
-        store.add(made[at : at + 10])
+        store.add(batch_of(made[at : at + 10]))
     return store
 
 
@@ -82,8 +83,8 @@ def test_only_its_owner_reads_it(tmp_path: Path) -> None:
 
 def test_two_processes_may_write_one_file(tmp_path: Path) -> None:
     one, other = filled(tmp_path / "f", 2), FlightStore.writing(tmp_path / "f")
-    other.add([flight(request_id="theirs")])
-    one.add([flight(request_id="ours")])
+    other.add(batch_of([flight(request_id="theirs")]))
+    one.add(batch_of([flight(request_id="ours")]))
     assert ids(one.named("theirs") + other.named("ours")) == ["theirs", "ours"]
     one.close()
     other.close()
@@ -107,11 +108,11 @@ def test_a_batch_comes_whole_or_not_at_all(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "f", isolation_level=None)
     connection.execute("CREATE TRIGGER full BEFORE INSERT ON flights BEGIN SELECT RAISE(FAIL, 'no room'); END")
     with pytest.raises(sqlite3.Error):
-        store.add([flight(request_id="lost")])
+        store.add(batch_of([flight(request_id="lost")]))
     assert connection.execute("SELECT count(*) FROM batches").fetchone() == (1,)
     connection.execute("DROP TRIGGER full")
     connection.close()
-    store.add([flight(request_id="later")])
+    store.add(batch_of([flight(request_id="later")]))
     assert ids(list(store.between(0, LARGE))) == ["r0", "later"]
     store.close()
 
@@ -120,7 +121,7 @@ def test_ids_with_the_same_checksum_are_told_apart(tmp_path: Path) -> None:
     one, other = "plumless", "buckeroo"
     assert crc32(one.encode()) == crc32(other.encode())
     store = FlightStore.writing(tmp_path / "f")
-    store.add([flight(request_id=one), flight(request_id="x")])
+    store.add(batch_of([flight(request_id=one), flight(request_id="x")]))
     assert ids(store.named(one)) == [one]
     assert store.named(other) == []
     store.close()

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.__main__ import main
 from gateway.flight import Decision, FlightRecord
+from gateway.recorder.batch import batch_of
 from gateway.recorder.store import FlightStore
 from policies.types import EndpointSnapshot, PoolView, RouteQuery
 from tests.fakes.flight_records import attempt, flight
@@ -53,7 +54,7 @@ def _flown(number: int, endpoint: str, now_s: float, in_flight: tuple[int, int] 
 
 def _file(folder: Path, records: Iterable[FlightRecord]) -> str:
     store = FlightStore.writing(folder / "flights")
-    store.add(list(records))
+    store.add(batch_of(list(records)))
     store.close()
     return str(folder / "flights")
 
