@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import platform
-from bisect import bisect_left
+from bisect import bisect, bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from types import MappingProxyType
 
-from adapters.types import Usage
+from adapters.types import BYTES_PER_TOKEN, Usage
 
 from . import __version__
 from .config import MetricsConfig
@@ -28,6 +29,13 @@ from .metrics_text import OTHER, CounterFamily, Family, HistogramFamily, Number,
 from .process_metrics import ProcessMetrics
 from .worker_numbers import WorkerNumbers
 
+PROMPT_TOKENS = (256, 1024, 4096, 16384, 65536)
+"""Where prompts are told apart by their length."""
+_PROMPT_LENGTHS = (
+    f"0-{PROMPT_TOKENS[0] - 1}",
+    *(f"{least}-{beyond - 1}" for least, beyond in pairwise(PROMPT_TOKENS)),
+    f"{PROMPT_TOKENS[-1]}+",
+)
 BATCH_INPUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 NO_ENDPOINT = NoEndpoint.error_type
 
@@ -88,6 +96,11 @@ class Metrics:
             "weir_time_to_first_token_seconds",
             "From the body read whole to the first chunk with output handed over; streams only.",
             TTFT, "pool", "model", exemplars=True,
+        )  # fmt: skip
+        self.prompt_ttft = histogram(
+            "weir_prompt_time_to_first_token_seconds",
+            "The time to the first token as clients see it, by the length of the prompt in tokens.",
+            TTFT, "pool", "prompt_tokens",
         )  # fmt: skip
         self.longest_gap = histogram(
             "weir_longest_token_gap_seconds", "Longest wait between two reads with output in one answer.", GAP,
@@ -162,8 +175,9 @@ class Metrics:
         )
         self._read_families = tuple(self._gauges())
         self._families: tuple[Family, ...] = (
-            self.requests, self.duration, self.ttft, self.longest_gap, self.queue, self.overhead, self.write_wait,
-            self.tokens, self.shed, self.attempts, self.endpoint_ttft, self.gaps, self.tpot, self.endpoint_duration,
+            self.requests, self.duration, self.ttft, self.prompt_ttft, self.longest_gap, self.queue, self.overhead,
+            self.write_wait, self.tokens, self.shed, self.attempts, self.endpoint_ttft, self.gaps, self.tpot,
+            self.endpoint_duration,
             self.connect, self.errors, self.retries, self.hedges, self.hedges_withheld, self.resumes,
             self.output_tokens, self.embeddings_batch_inputs, self.route_choices, self.route_duration, self.loop_lag,
             self.gc_pauses, *self._read_families,
@@ -413,6 +427,8 @@ class RequestSeries:
         self._queues_s = Gathered(metrics.queue.at(pool, model))
         self._overheads_s = Gathered(metrics.overhead.at(pool))
         self._ttfts_s = Gathered(metrics.ttft.at(pool, model))
+        self._prompt_ttft, self._pool = metrics.prompt_ttft, pool
+        self._prompt_ttfts_s: dict[int, Gathered] = {}
         self._longest_gaps_s = Gathered(metrics.longest_gap.at(pool, model))
         self._write_waits_s = Gathered(metrics.write_wait.at(pool))
         self.endpoints: dict[tuple[str, Role], EndpointSeries] = {}
@@ -434,11 +450,21 @@ class RequestSeries:
             self._overheads_s.append(sent_s - admitted_s if sent_s > admitted_s else 0.0)
         if record.stream and (ttft_s := record.ttft_s) is not None:
             self._ttfts_s.append(ttft_s)
+            self._by_prompt(record).append(ttft_s)
             self._longest_gaps_s.append(record.longest_gap_s)
             self._write_waits_s.append(record.client_write_wait_s)
             if record.keep_reason is not None:
                 self._ttfts_s.exemplify(record)
                 self._longest_gaps_s.exemplify(record)
+
+    def _by_prompt(self, record: FlightRecord) -> Gathered:
+        usage = record.usage
+        length = bisect(PROMPT_TOKENS, record.bytes_in // BYTES_PER_TOKEN if usage is None else usage.prompt_tokens)
+        ttfts_s = self._prompt_ttfts_s.get(length)
+        if ttfts_s is None:
+            series = self._prompt_ttft.at(self._pool, _PROMPT_LENGTHS[length])
+            ttfts_s = self._prompt_ttfts_s[length] = Gathered(series)
+        return ttfts_s
 
     def settle(self) -> None:
         """Counts what was taken since the last time."""
@@ -447,6 +473,8 @@ class RequestSeries:
         self._queues_s.settle()
         self._overheads_s.settle()
         self._ttfts_s.settle()
+        for ttfts_s in self._prompt_ttfts_s.values():
+            ttfts_s.settle()
         self._longest_gaps_s.settle()
         self._write_waits_s.settle()
 

@@ -22,6 +22,7 @@ from .promql import (
 )
 
 TTFT = "weir_time_to_first_token_seconds"
+PROMPT_TTFT = "weir_prompt_time_to_first_token_seconds"
 GAP = "weir_longest_token_gap_seconds"
 ITL = "weir_inter_token_latency_seconds"
 TPOT = "weir_time_per_output_token_seconds"
@@ -86,6 +87,7 @@ def _first_token(made: dashboard.Dashboard) -> None:
             Query(engine_queue, "queue in the engine"),
             Query(f"{mean(ENDPOINT_TTFT, ATTEMPT)} - (({engine_queue}) or vector(0))", "the engine's work"),
             stacked=True,
+            width=12,
         )
     )
     made.with_panel(
@@ -94,6 +96,7 @@ def _first_token(made: dashboard.Dashboard) -> None:
             "How much of the time before the first token requests spent waiting in Weir. Streams and others count.",
             RATIO,
             Query(f"{rate(f'{QUEUE}_sum', CLIENT)} / {rate(f'{TTFT}_sum', CLIENT)}", "waiting in Weir"),
+            width=12,
         )
     )
     made.with_panel(
@@ -102,6 +105,17 @@ def _first_token(made: dashboard.Dashboard) -> None:
             "The time to the first token of the slowest twentieth, as clients see it.",
             SECONDS,
             Query(quantile(0.95, TTFT, CLIENT, "model"), "{{model}}", exemplar=True),
+            width=12,
+        )
+    )
+    made.with_panel(
+        lines(
+            "By the length of the prompt, p95",
+            "The time to the first token of the slowest twentieth, by the tokens of the prompt. What is slow for long "
+            "prompts only is prefill, or a cache that is missed; what is slow for short ones too is a queue.",
+            SECONDS,
+            Query(quantile(0.95, PROMPT_TTFT, POOL, "prompt_tokens"), "{{prompt_tokens}} tokens"),
+            width=12,
         )
     )
 

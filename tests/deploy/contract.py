@@ -12,6 +12,7 @@ HISTOGRAMS: Mapping[str, frozenset[str]] = {
     for name, labels in {
         "weir_request_duration_seconds": "pool model operation outcome",
         "weir_time_to_first_token_seconds": "pool model",
+        "weir_prompt_time_to_first_token_seconds": "pool prompt_tokens",
         "weir_longest_token_gap_seconds": "pool model",
         "weir_queue_duration_seconds": "pool model",
         "weir_gateway_overhead_seconds": "pool",

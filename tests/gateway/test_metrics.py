@@ -220,6 +220,27 @@ def test_a_record_that_cannot_be_counted_costs_no_other_its_count() -> None:
     assert total(samples(subject.render()), "weir_requests_total") == 3
 
 
+@pytest.mark.parametrize(
+    ("usage", "bytes_in", "length"),
+    [
+        (Usage(255, 1), 0, "0-255"),
+        (Usage(256, 1), 0, "256-1023"),
+        (Usage(65536, 1), 0, "65536+"),
+        (None, 4 * 5000, "4096-16383"),  # estimated
+    ],
+)
+def test_first_tokens_are_told_apart_by_the_length_of_the_prompt(
+    usage: Usage | None, bytes_in: int, length: str
+) -> None:
+    subject = Metrics(fleet())
+    timed = {"body_read_s": 10.1, "admitted_s": 10.1, "first_output_s": 10.6}
+    subject.observe((record(stream=True, usage=usage, bytes_in=bytes_in, **timed),))
+    read = samples(subject.render())
+    name = "weir_prompt_time_to_first_token_seconds"
+    assert total(read, f"{name}_count", prompt_tokens=length) == total(read, f"{name}_count") == 1
+    assert total(read, f"{name}_sum") == pytest.approx(0.5)
+
+
 def test_a_whole_answer_has_no_first_token() -> None:
     subject = Metrics(fleet())
     subject.observe((record(body_read_s=10.1, admitted_s=10.1, first_output_s=10.6),))
