@@ -66,7 +66,8 @@ class Deadlines:
         now = int(now_s / TICK_S)
         new, self._new = self._new, []
         for watched in new:
-            self._sort(watched)
+            if watched.due_s != inf:  # most have ended
+                self._sort(watched)
         due = [watched for bucket in range(self._next, now + 1) for watched in self._buckets.get(bucket, ())]
         self._next = now + 1
         for watched in due:

@@ -223,7 +223,9 @@ class Relay:
     def collect(self, reader: AnswerReader) -> None:
         """The body is a whole answer for the client."""
         self._reader = reader
-        self._replay()
+        early, self._body = self._body, []
+        for data in early:
+            self.on_body(data)
 
     def _go_live(self, commit: Callable[[], None]) -> None:
         """Sends the client's head and what was held back; every later read goes out at once."""
@@ -481,11 +483,6 @@ class Relay:
                 self._first_output(now_s)
                 self._answers()
             self._outputs = reader.outputs
-
-    def _replay(self) -> None:
-        early, self._body = self._body, []
-        for data in early:
-            self.on_body(data)
 
     def _fail(self, error: Exception) -> None:
         if self.failure is None and not self.ended:
