@@ -58,9 +58,12 @@ def closed(app: App, number: int) -> FlightRecord:
     record.operation, record.pool, record.model, record.stream = "chat", "m", "m", True
     record.body_read_s = record.queued_s = record.admitted_s = at_s
     first_s, last_s = at_s + 0.1, at_s + 3.3
-    attempt = AttemptRecord("m-0", "fewest in flight: 0", at_s, at_s, at_s, first_s, first_s, first_s, last_s)
+    attempt = AttemptRecord("m-0", "fewest in flight: 0", at_s, 0.0, "00f067aa0ba902b7")
+    attempt.connected_s = attempt.sent_s = at_s
+    attempt.head_s = attempt.first_byte_s = attempt.first_output_s = first_s
+    attempt.ended_s = last_s
     attempt.reused, attempt.status, attempt.outcome, attempt.engine = True, 200, "ok", "vllm"
-    attempt.in_flight, attempt.span_id = 3, "00f067aa0ba902b7"
+    attempt.in_flight = 3
     record.attempts.append(attempt)
     record.first_output_s, record.last_output_s = first_s, last_s
     record.chunks, record.bytes_in, record.bytes_out = 64, 400, 14_000

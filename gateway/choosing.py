@@ -29,7 +29,7 @@ def chosen(pool: Pool, query: RouteQuery, began_s: float) -> AttemptRecord | Non
         choice.endpoint_id,
         choice.reason,
         chosen_s,
-        route_s=chosen_s - began_s,
-        span_id=new_span_id(),
-        decision=named(Decision, (view, query)) if pool.notes.take(chosen_s) else None,
+        chosen_s - began_s,
+        new_span_id(),
+        named(Decision, (view, query)) if pool.notes.take(chosen_s) else None,
     )

@@ -65,6 +65,9 @@ class AttemptRecord:
     endpoint_id: str
     reason: str
     chosen_s: float
+    route_s: float = 0.0
+    span_id: str = ""
+    decision: Decision | None = None
     connected_s: float | None = None
     sent_s: float | None = None
     head_s: float | None = None
@@ -81,11 +84,8 @@ class AttemptRecord:
     load: LoadSample = NO_SAMPLE
     expected_prefill_s: float | None = None
     expected_token_s: float | None = None
-    route_s: float = 0.0
-    span_id: str = ""
     joined: tuple[str, str] | None = None
     stalls: tuple[Stall, ...] = ()
-    decision: Decision | None = None
     role: Role = "primary"
     lost: bool = False
     chunks: int = 0
