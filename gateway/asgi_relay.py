@@ -17,6 +17,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -503,7 +504,7 @@ class RelayProtocol(HttpToolsProtocol):
         self._refuse(BadRequest("the request is not valid HTTP/1.1", code="invalid_http"))
 
     def _head_size(self) -> int:
-        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        return len(self.url) + sum(map(len, chain.from_iterable(self.headers)))
 
     def _refuse_head(self) -> None:
         message = f"the request's headers are larger than {self.header_bytes} bytes (limits_http.header)"
