@@ -1,6 +1,6 @@
 """The client's side of one request: how an answer gets out, and how its leaving is felt.
 
-``asgi_relay.DirectLink`` writes to the client's transport (our uvicorn protocol); ``AsgiLink`` serves under any other
+``direct_link.DirectLink`` writes to the client's transport (our uvicorn protocol); ``AsgiLink`` serves under any other
 ASGI server, at the price of an await for each piece.
 """
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.asgi_relay import DirectLink
+from gateway.direct_link import DirectLink
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import r0, request_bytes
@@ -153,7 +153,7 @@ async def test_a_client_that_takes_nothing_is_let_go(
     ending: str, connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer is over, its connection idle or to be closed; what it never takes is not kept for it."""
-    monkeypatch.setattr("gateway.server.CLIENT_IDLE_S" if ending == "kept" else "gateway.asgi_relay.FLUSH_S", 0.2)
+    monkeypatch.setattr("gateway.server.CLIENT_IDLE_S" if ending == "kept" else "gateway.direct_link.FLUSH_S", 0.2)
     headers = [] if ending == "kept" else [("connection", "close")]
     script = [head(200, "sse"), *[tok("x" * 65_536)] * 400, hang()]
     options = {"timeouts": {"total": "300ms"}}
@@ -264,7 +264,7 @@ async def test_a_body_too_large_that_waits_for_leave_is_refused_and_the_connecti
     connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the client then sends its body is its own affair; so nothing after the answer is a request."""
-    monkeypatch.setattr("gateway.asgi_relay.LINGER_S", 0.1)
+    monkeypatch.setattr("gateway.direct_link.LINGER_S", 0.1)
     headers = [("expect", "100-continue"), ("content-length", "500000")]
     async with (
         ScriptedUpstream(json_answer(completion())) as u,
