@@ -79,13 +79,14 @@ def join(first: GatewayRequest, parts: Sequence[Inputs], model: str) -> GatewayR
     return first._replace(model=model, raw=orjson.dumps(body), body=body)
 
 
-def split(answer: bytes, parts: Sequence[Inputs], model: str) -> list[Answer]:
+def split(answer: bytes, parts: Sequence[Inputs], model: str, engine_model: Any = None) -> list[Answer]:
     """Returns each request's answer, in the order of ``parts``.
 
     Args:
         answer: To the joined request, in OpenAI's shape.
         parts: What each asked for.
         model: The name that the clients asked for.
+        engine_model: As in ``Answer.model``.
 
     Raises:
         CannotSplit: There is not one item for each input.
@@ -102,7 +103,8 @@ def split(answer: bytes, parts: Sequence[Inputs], model: str) -> list[Answer]:
             for at in range(start, end)
         )
         fields = {**whole, **named} if usage is None else {**whole, **named, "usage": usage}
-        answers.append(Answer(_written(fields, {"data": b"[%b]" % data}, skeleton), read_usage(usage), 1))
+        body = _written(fields, {"data": b"[%b]" % data}, skeleton)
+        answers.append(Answer(body, read_usage(usage), 1, None, whole, engine_model))
     return answers
 
 

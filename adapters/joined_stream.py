@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .answer_facts import AnswerFacts
 from .continuation import Rest
 from .failures import AdapterError
 from .json_values import Json, as_object, objects, write_json
@@ -67,6 +68,10 @@ class JoinedStream:
     def tokens(self) -> Usage:
         return self._decoder.tokens()
 
+    def facts(self) -> AnswerFacts | None:
+        """Of the second answer alone."""
+        return self._decoder.facts()
+
     def joined_tokens(self) -> Usage:
         """Returns the counts of the whole answer: its first prompt, and all that was said."""
         own, tokens = self.tokens(), self._rest.tokens
@@ -116,8 +121,7 @@ class JoinedStream:
             return
         if choices and not any(shown):
             return
-        chunk |= self._said.head
-        chunk["model"] = self._decoder.model
+        chunk = {**chunk, **self._said.head, "model": self._decoder.model}  # the decoder keeps its own
         self.outputs += any(has_output(choice) for choice in choices)
         self._said.take(chunk)
         self._out.append(b"data: %b\n\n" % write_json(chunk, b""))

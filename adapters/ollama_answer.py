@@ -59,7 +59,7 @@ class OllamaAnswer:
         usage = self._lines.tokens(max(self.outputs, told_bytes // BYTES_PER_TOKEN))
         choice: Json = {"index": 0, **self._told(text, thinking), "finish_reason": self._lines.finish}
         answer = {**self._envelope, "choices": [choice], "usage": usage_json(usage)}
-        return Answer(write_json(answer, b""), usage, 1, self._lines.timings)
+        return Answer(write_json(answer, b""), usage, 1, self._lines.timings, answer, self._lines.model)
 
     def _read(self, lines: list[bytes]) -> None:
         for line in lines:
@@ -116,7 +116,7 @@ class OllamaEmbeddings(AnswerBody):
         counts = usage_json(told)
         del counts["completion_tokens"]  # nothing is completed
         answer: Json = {"object": "list", "data": data, "model": self._model, "usage": counts}
-        return Answer(write_json(answer, body), told, 1, ollama_timings(fields))
+        return Answer(write_json(answer, body), told, 1, ollama_timings(fields), model=fields.get("model"))
 
     def _encoded(self, vector: Any) -> Any:
         numbers = as_list(vector)

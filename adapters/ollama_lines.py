@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from .answer_facts import AnswerFacts, answer_facts
 from .answer_ids import AnswerIds
 from .json_values import Json, as_list, as_object, objects, read_json, write_json
 from .ollama_errors import unwrapped
@@ -47,6 +48,7 @@ class AnswerLines:
         prompt_tokens: The engine's count; None until the end, and if it tells none.
         completion_tokens: As above.
         timings: What the last line says; None until then.
+        model: The engine's own name of the model, likewise.
     """
 
     __slots__ = (
@@ -57,6 +59,7 @@ class AnswerLines:
         "_tags",
         "completion_tokens",
         "finish",
+        "model",
         "prompt_tokens",
         "timings",
     )
@@ -66,6 +69,7 @@ class AnswerLines:
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
         self.timings: EngineTimings | None = None
+        self.model: Any = None
         self._ids = AnswerIds(request)
         self._call_ids: set[str] = set()
         self._generated = False
@@ -132,6 +136,10 @@ class AnswerLines:
             estimated=prompt is None or completion is None,
         )
 
+    def facts(self) -> AnswerFacts | None:
+        """Returns what a trace tells of the answer; None until its end."""
+        return None if self.finish is None else answer_facts(self._ids.answer, self.model, (self.finish,))
+
     def _tool_calls(self, value: Any) -> list[Json]:
         """The engine's index is always 0, and older releases give no id (RW-06)."""
         calls: list[Json] = []
@@ -157,6 +165,7 @@ class AnswerLines:
         if self.completion_tokens is None and not self._generated:
             self.completion_tokens = 0
         self.timings = ollama_timings(fields)
+        self.model = fields.get("model")
         self.finish = choice["finish_reason"]
 
 

@@ -6,6 +6,7 @@ in date and text only are rewritten by a template; whatever else comes is parsed
 
 from __future__ import annotations
 
+from .answer_facts import AnswerFacts
 from .framing import NdjsonFramer
 from .json_values import Json
 from .ollama_chunks import AnswerChunks
@@ -82,6 +83,9 @@ class OllamaStream:
 
     def tokens(self) -> Usage:
         return self._lines.tokens(self.outputs)
+
+    def facts(self) -> AnswerFacts | None:
+        return self._lines.facts()
 
     def close(self) -> bytes:
         out = b""

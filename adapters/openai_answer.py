@@ -103,10 +103,10 @@ class WholeAnswer(AnswerBody):
         model = answer.get("model")
         if model != self._model and model is not None:
             if not changed and len(named := list(_MODEL.finditer(body))) == 1:
-                return Answer(_spliced(body, named[0], self._model), usage, 1, timings)
+                return Answer(_spliced(body, named[0], self._model), usage, 1, timings, answer, model)
             answer["model"] = self._model
             changed = True
-        return Answer(write_json(answer, body) if changed else body, usage, 1, timings)
+        return Answer(write_json(answer, body) if changed else body, usage, 1, timings, answer, model)
 
 
 class EmbeddingsAnswer(AnswerBody):
@@ -125,12 +125,13 @@ class EmbeddingsAnswer(AnswerBody):
         if not isinstance(answer.get("data"), list):
             raise MalformedStream("the engine's answer has no data")
         usage = read_usage(answer.get("usage"))
-        if answer.get("model") in (None, self._model):
-            return Answer(body, usage, 1)
+        model = answer.get("model")
+        if model in (None, self._model):
+            return Answer(body, usage, 1, None, answer, model)
         if len(named := list(_MODEL.finditer(body))) == 1:
-            return Answer(_spliced(body, named[0], self._model), usage, 1)
+            return Answer(_spliced(body, named[0], self._model), usage, 1, None, answer, model)
         answer["model"] = self._model
-        return Answer(write_json(answer, body), usage, 1)
+        return Answer(write_json(answer, body), usage, 1, None, answer, model)
 
     def _by_ends(self, body: bytes) -> Answer:
         head, middle, tail = body[:_ENDS_BYTES], body[_ENDS_BYTES:-_ENDS_BYTES], body[-_ENDS_BYTES:]
@@ -186,7 +187,8 @@ class StreamedAnswer:
         choices = [self._choices[index] for index in sorted(self._choices)]
         kind = "chat.completion" if self._chat else "text_completion"
         answer = {**self._top, "object": kind, "model": self._stream.model, "choices": choices}
-        return Answer(write_json(answer, b""), self._stream.tokens(), 1, self._stream.timings)
+        stream = self._stream
+        return Answer(write_json(answer, b""), stream.tokens(), 1, stream.timings, answer, stream.engine_model)
 
     def _take_choice(self, choice: Json) -> None:
         index = choice.get("index")

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
+from .answer_facts import AnswerFacts, answer_facts
 from .engine_timings import timings_in
 from .framing import SseFramer
 from .json_values import Json, as_object, objects, read_json, write_json
@@ -91,6 +92,7 @@ class OpenAiStream:
         "_shape",
         "_template",
         "_text_chars",
+        "_theirs",
         "_thinking",
         "_tools",
         "_usage",
@@ -143,6 +145,7 @@ class OpenAiStream:
         self._thinking: dict[int, ThinkTags] = {}
         self._text_chars: dict[int, int] = {}  # of completions with log-probabilities
         self._usage: Json | None = None
+        self._theirs: Any = None  # their name of the model, where ours has been put in its place in _shape
         self._shape: Json = {}  # id, object, created of the last chunk, for a usage chunk of our own
         self._done = False
 
@@ -192,6 +195,15 @@ class OpenAiStream:
 
     def tokens(self) -> Usage:
         return self.usage or Usage(self._prompt_tokens, self.outputs, estimated=True)
+
+    @property
+    def engine_model(self) -> Any:
+        """The engine's own name of the model, as it came; None as long as it has named none."""
+        return self._shape.get("model") if self._theirs is None else self._theirs
+
+    def facts(self) -> AnswerFacts | None:
+        reasons = (self._finish[index] for index in sorted(self._finish))
+        return answer_facts(self._shape.get("id"), self.engine_model, reasons)
 
     def close(self) -> bytes:
         out = b""
@@ -289,7 +301,7 @@ class OpenAiStream:
             out = self._renamed(payload, fields["model"]) if renamed else payload
         if out is None:
             if renamed:
-                fields["model"] = self.model
+                self._theirs, fields["model"] = fields["model"], self.model
             out = write_json(fields, payload)
         if changed is None and output and len(choices) == 1 and (self._repair is None or self.outputs > 1):
             self._learn(payload, out, choices[0])

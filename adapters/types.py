@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
+from .answer_facts import AnswerFacts as AnswerFacts
+from .answer_facts import answer_facts
 from .failures import AdapterError as AdapterError
 from .failures import EngineFailed as EngineFailed
 from .failures import MalformedStream as MalformedStream
 from .failures import TruncatedStream as TruncatedStream
 from .failures import Unsupported as Unsupported
-from .json_values import as_object
+from .json_values import Json, as_object, objects
 
 # No tokeniser on the hot path: what stands in for one where an engine reports no counts.
 BYTES_PER_TOKEN = 4
@@ -188,6 +190,10 @@ class StreamDecoder(Protocol):
         """Returns the engine's token counts, or an estimate while there are none: a chunk is taken for a token."""
         ...
 
+    def facts(self) -> AnswerFacts | None:
+        """Returns what the answer has said of itself so far, for a trace; None for nothing."""
+        ...
+
     def close(self) -> bytes:
         """Says that the body ended. Returns the frames that were held back until now (usage).
 
@@ -211,12 +217,25 @@ class AnswerHead(Protocol):
 
 
 class Answer(NamedTuple):
-    """A whole answer, ready for the client."""
+    """A whole answer, ready for the client.
+
+    Attributes:
+        parsed: The same as an object, if it was made or read as one.
+        model: The engine's own name of the model, whatever it is.
+    """
 
     body: bytes
     usage: Usage | None
     outputs: int
     timings: EngineTimings | None = None
+    parsed: Json | None = None
+    model: Any = None
+
+    def facts(self) -> AnswerFacts | None:
+        """Returns what the answer says of itself, for a trace; None for nothing."""
+        parsed = self.parsed or {}
+        reasons = (choice.get("finish_reason") for choice in objects(parsed.get("choices")))
+        return answer_facts(parsed.get("id"), self.model, reasons)
 
 
 class AnswerReader(Protocol):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from adapters.failures import AdapterError
 from adapters.json_values import as_object, objects, read_json
-from adapters.types import EngineTimings, PlainChunk, StreamDecoder, Usage
+from adapters.types import AnswerFacts, EngineTimings, PlainChunk, StreamDecoder, Usage
 
 from .config import CaptureConfig
 
@@ -80,6 +80,9 @@ class CapturingDecoder:
 
     def tokens(self) -> Usage:
         return self._decoder.tokens()
+
+    def facts(self) -> AnswerFacts | None:
+        return self._decoder.facts()
 
     def close(self) -> bytes:
         return self._keep(self._decoder.close())

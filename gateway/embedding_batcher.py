@@ -235,7 +235,7 @@ class EmbeddingBatcher:
             follower.call.follows = True
         try:
             answer, dropped = await self._exchange(batch, members, relay)
-            answers = split(answer.body, [member.inputs for member in members], call.request.model)
+            answers = split(answer.body, [member.inputs for member in members], call.request.model, answer.model)
         except Exception as failure:
             failure.__traceback__ = None  # its frames hold whoever is told of it
             if isinstance(failure, CannotSplit):

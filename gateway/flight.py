@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from adapters.types import EngineTimings, Usage
+from adapters.types import AnswerFacts, EngineTimings, Usage
 from policies.types import PoolView, RouteQuery
 
 from .errors import GatewayError, Outcome
@@ -51,6 +51,7 @@ class AttemptRecord:
         chunks: Chunks with output that it gave to the client of a stream.
         resumes: It goes on with the stream that the attempt before it, or before others like it, broke off.
         timings: Where the engine says that its time went; None if it does not say.
+        answer: What its answer says of itself; None if it says nothing, or no traces are made.
         engine: The dialect that was spoken.
         in_flight: Requests of ours open at the endpoint, this one included.
         load: What the engine had last said of its load.
@@ -90,6 +91,7 @@ class AttemptRecord:
     lost: bool = False
     chunks: int = 0
     resumes: bool = False
+    answer: AnswerFacts | None = None
 
     @property
     def gave(self) -> bool:

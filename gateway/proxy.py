@@ -362,6 +362,8 @@ class Proxy:
         record.status = 200
         record.usage = answer.usage
         attempt.timings = answer.timings
+        if record.caller is not None:
+            attempt.answer = answer.facts()
         record.bytes_out = len(answer.body)
         capture = call.pool.config.capture
         if capture.answers and call.request.operation != "embeddings":

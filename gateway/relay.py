@@ -314,6 +314,8 @@ class Relay:
         decoder = self._decoder
         if decoder is not None:
             self._attempt.timings = decoder.timings
+            if record.caller is not None:
+                self._attempt.answer = decoder.facts()
             if self._outputs or decoder.usage is not None:
                 decoder.outputs = self._outputs
                 record.usage = decoder.tokens()

@@ -5,6 +5,7 @@ Ids are drawn early and cheaply, since an engine is told of a span that is built
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from random import getrandbits
 from typing import NamedTuple
@@ -27,6 +28,12 @@ PARAMETERS = (
     "seed",
     "n",
 )
+# A key that may name a tenant before an @, and a value that does not end in a space.
+_STATE_MEMBER = re.compile(
+    rb"([a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
+    rb"=[ -+\--<>-~]{0,255}[!-+\--<>-~]"
+)
+_STATE_MEMBERS = 32
 
 
 class CallerFacts(NamedTuple):
@@ -35,18 +42,20 @@ class CallerFacts(NamedTuple):
     Attributes:
         headers: Those that were asked for, by lower-case name, in the client's order.
         parameters: Numbers among the body's ``PARAMETERS``.
+        key: Number of its key among those that rules name, 0 for none of them; the key itself is not kept.
     """
 
     http_version: str
     scheme: str
     headers: tuple[Header, ...]
     parameters: tuple[tuple[str, float], ...] = ()
+    key: int = 0
 
     def asking(self, body: Mapping[str, object]) -> CallerFacts:
         """Returns the same with the parameters of a parsed body; the body itself is not kept."""
         named = sorted(body.keys() & PARAMETERS, key=PARAMETERS.index)
         told = [(name, value) for name in named if isinstance(value := body[name], _NUMBERS)]
-        return CallerFacts(self.http_version, self.scheme, self.headers, tuple(told)) if told else self
+        return CallerFacts(self.http_version, self.scheme, self.headers, tuple(told), self.key) if told else self
 
 
 class TraceHeads:
@@ -88,6 +97,17 @@ class TraceHeads:
 def new_span_id() -> str:
     """Returns 16 hexadecimal digits."""
     return f"{getrandbits(64):016x}"
+
+
+def state_text(tracestate: bytes) -> str:
+    """Returns a client's state as its spans tell it: its members, and nothing between them; "" if one is none.
+
+    As strict as the SDK, which would write a log line, and a client's words in it, for each span.
+    """
+    members = [member for part in tracestate.split(b",") if (member := part.strip(b" \t"))]
+    matches = [_STATE_MEMBER.fullmatch(member) for member in members[: _STATE_MEMBERS + 1]]
+    keys = {match[1] for match in matches if match is not None}
+    return b",".join(members).decode("ascii") if len(keys) == len(members) <= _STATE_MEMBERS else ""
 
 
 def context_headers(record: FlightRecord, attempt: AttemptRecord) -> tuple[Header, ...]:

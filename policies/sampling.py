@@ -46,6 +46,7 @@ class TraceFacts(NamedTuple):
         headers: Those of the client's headers that rules name.
         prompt_tokens: As the engine counted them, else estimated.
         tokens: Of prompt and answer together.
+        key: Number of the key that the client sent, among those that rules name; 0 for none of them.
     """
 
     sampled: bool
@@ -59,17 +60,19 @@ class TraceFacts(NamedTuple):
     headers: tuple[Header, ...] = ()
     prompt_tokens: int = 0
     tokens: int = 0
+    key: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ClassRule:
-    """A class of requests. A condition that is None, or has no headers, is met by all."""
+    """A class of requests. A condition that is None or 0, or has no headers, is met by all."""
 
     pool: str | None = None
     model: str | None = None
     headers: tuple[Header, ...] = ()
     min_prompt_tokens: int = 0
     min_tokens: int = 0
+    key: int = 0
 
     def matches(self, facts: TraceFacts) -> bool:
         return (
@@ -77,6 +80,7 @@ class ClassRule:
             and (self.model is None or self.model == facts.model)
             and facts.prompt_tokens >= self.min_prompt_tokens
             and facts.tokens >= self.min_tokens
+            and self.key in (0, facts.key)
             and all(header in facts.headers for header in self.headers)
         )
 

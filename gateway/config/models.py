@@ -117,6 +117,7 @@ Name = Annotated[str, AfterValidator(values.model_name)]
 Address = Annotated[str, AfterValidator(values.address)]
 HeaderName = Annotated[str, AfterValidator(values.header_name)]
 SeenHeaderName = Annotated[str, AfterValidator(values.seen_header_name)]
+KeptHeaderName = Annotated[str, AfterValidator(values.kept_header_name)]
 HeaderValue = Annotated[str, AfterValidator(values.header_value)]
 Label = Annotated[str, AfterValidator(values.endpoint_id)]
 Engine = Literal["auto", EngineName]
@@ -597,10 +598,15 @@ class KeepRuleConfig(_Block):
     model: Name | None = Field(
         default=None, description="The model as the client named it, a pool's name or an alias.", examples=["payments"]
     )
-    header: dict[SeenHeaderName, HeaderValue] = Field(
+    header: dict[KeptHeaderName, HeaderValue] = Field(
         default_factory=dict[str, str],
         description="Headers of the client's request and their exact values.",
         examples=[{"x-team": "payments"}],
+    )
+    key: Secret | None = Field(
+        default=None,
+        description="The client's key, as it sends it: `Authorization: Bearer KEY`.",
+        examples=["${PAYMENTS_KEY}"],
     )
     min_prompt_tokens: Count | None = Field(
         default=None, description="Least tokens of the prompt; estimated where the engine tells none."

@@ -120,6 +120,17 @@ def seen_header_name(text: str) -> str:
     return name
 
 
+def kept_header_name(text: str) -> str:
+    """Returns the same for a rule that can name the client's key itself.
+
+    Raises:
+        ValueError: As above; of ``Authorization`` it says what to do instead.
+    """
+    if text.strip().lower() == "authorization":
+        raise ValueError("carries credentials: leave it out, and give what follows Bearer as key")
+    return seen_header_name(text)
+
+
 def header_name(text: str) -> str:
     """Returns a header's name in lower case.
 

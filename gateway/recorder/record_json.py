@@ -18,14 +18,14 @@ from ..load_sample import LoadSample
 from . import decision_json
 from .decision_json import Snapshots, plain
 
-LEFT_OUT: Final = ("caller", "content", "traceparent", "tracestate")
-"""What was said, and what clients and engines were told and nobody asks for afterwards."""
+LEFT_OUT: Final = ("answer", "caller", "content", "traceparent", "tracestate")
+"""What was said, what clients and engines were told and nobody asks for afterwards, and what only traces tell."""
 
 # What needs a word of its own, behind the fields that JSON has.
 _OF_RECORD: Final = ("attempts", "usage")
 _OF_ATTEMPT: Final = ("timings", "load", "joined", "stalls", "decision")
 _RECORD: Final = tuple(field.name for field in fields(FlightRecord) if field.name not in (*_OF_RECORD, *LEFT_OUT))
-_ATTEMPT: Final = tuple(field.name for field in fields(AttemptRecord) if field.name not in _OF_ATTEMPT)
+_ATTEMPT: Final = tuple(field.name for field in fields(AttemptRecord) if field.name not in (*_OF_ATTEMPT, *LEFT_OUT))
 _record_values = attrgetter(*_RECORD)
 _attempt_values = attrgetter(*_ATTEMPT)
 

@@ -59,9 +59,11 @@ def _resource_json(resource: Resource) -> str:
 
 
 def _span(span: TraceSpan) -> str:
-    trace_id, span_id, parent_id, _, start_ns, end_ns, shared, own, failed, events, links = span
+    trace_id, span_id, parent_id, _, start_ns, end_ns, shared, own, failed, events, links, state = span
     parent = f',"parentSpanId":"{parent_id}"' if parent_id else ""
     more = _more(failed=failed, events=events, links=links) if failed or events or links else ""
+    if state:
+        more += f',"traceState":{text_json(state)}'
     attributes = shared.json
     if own:
         attributes = f"{attributes},{attributes_json(own)}" if attributes else attributes_json(own)

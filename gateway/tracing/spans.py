@@ -8,13 +8,15 @@ from typing import Literal, NamedTuple
 
 from opentelemetry.trace import SpanKind
 
+from adapters.types import AnswerFacts
 from gateway.flight import AttemptRecord, FlightRecord, Role
+from gateway.trace_context import state_text
 
 from . import genai_names as genai
-from .trace_span import Shared, TraceEvent, TraceSpan
+from .trace_span import AttributeValue, Shared, TraceEvent, TraceSpan
 
 PhaseName = Literal["weir.first_token", "weir.stream"]
-Made = dict[str, str | bool | int | float]
+Made = dict[str, AttributeValue]
 
 QUEUE_SHOWN_S = 0.001
 REASON_CHARS = 120
@@ -94,6 +96,7 @@ class SpanMaker:
                     attempt.outcome not in ("ok", "cancelled"),
                     (),
                     () if attempt.joined is None else (attempt.joined,),
+                    trace.state,
                 )
             )
         begun_ns, ended_ns = trace.times_ns(begun_s, record.done_s or begun_s)
@@ -108,6 +111,7 @@ class SpanMaker:
                 self._server_shared(record),
                 _server_own(record),
                 record.status >= 500 or record.outcome in _FAILURES,  # the client got that, or half an answer
+                state=trace.state,
             )
         )
         return made
@@ -148,13 +152,18 @@ class SpanMaker:
 
 
 class _Trace:
-    """What the spans of one request have in common, and its clock: one pair of readings, all else are differences."""
+    """What the spans of one request have in common, and its clock: one pair of readings, all else are differences.
 
-    __slots__ = ("_phases", "_record", "_zero_s", "_zero_unix_ns")
+    Attributes:
+        state: The client's, for each span; "" if there is none.
+    """
+
+    __slots__ = ("_phases", "_record", "_zero_s", "_zero_unix_ns", "state")
 
     def __init__(self, record: FlightRecord) -> None:
         self._record = record
         self._phases = 0
+        self.state = "" if record.tracestate is None else state_text(record.tracestate)
         self._zero_s = record.received_s
         self._zero_unix_ns = int(record.received_unix_s * 1e9)
 
@@ -176,7 +185,9 @@ class _Trace:
         span_id = f"{(int(record.span_id, 16) + self._phases) % _LAST_ID + 1:016x}"
         self._phases += 1
         begun_ns, ended_ns = self.times_ns(from_s, to_s)
-        return TraceSpan(record.trace_id, span_id, parent, False, begun_ns, ended_ns, shared, {}, False, events)
+        return TraceSpan(
+            record.trace_id, span_id, parent, False, begun_ns, ended_ns, shared, {}, False, events, (), self.state
+        )
 
 
 def _phase_shared(name: PhaseName, endpoint: str, role: Role) -> Shared:
@@ -221,6 +232,9 @@ def _attempt_own(record: FlightRecord, attempt: AttemptRecord, *, last: bool, ch
         made["weir.longest_gap_us"] = _us(record.longest_gap_s)
         if chunks > 1 and record.last_output_s is not None and first_s is not None:
             made["weir.itl_mean_us"] = _us((record.last_output_s - first_s) / (chunks - 1))
+    answer = attempt.answer
+    if answer is not None:
+        _add_answer(made, answer)
     usage = record.usage
     if last and usage is not None and not usage.estimated:
         made[genai.INPUT_TOKENS] = usage.prompt_tokens
@@ -239,6 +253,15 @@ def _attempt_own(record: FlightRecord, attempt: AttemptRecord, *, last: bool, ch
         refused = status is not None and status >= 400
         made["error.type"] = attempt.error_type or (str(status) if refused else "internal")
     return made
+
+
+def _add_answer(made: Made, answer: AnswerFacts) -> None:
+    if answer.id:
+        made[genai.RESPONSE_ID] = answer.id
+    if answer.model:
+        made[genai.RESPONSE_MODEL] = answer.model
+    if answer.finish_reasons:
+        made[genai.FINISH_REASONS] = answer.finish_reasons
 
 
 def _server_shared(record: FlightRecord, address: tuple[str, int]) -> Shared:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags, TraceState
 from opentelemetry.trace.status import Status, StatusCode
 
-Attributes = Mapping[str, str | bool | int | float]
+AttributeValue = str | bool | int | float | tuple[str, ...]
+Attributes = Mapping[str, AttributeValue]
 
 # What is exported was sampled, whoever decided it when; the SDK takes nothing else.
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -72,6 +73,7 @@ class TraceSpan(NamedTuple):
         shared: What it has in common with others.
         own: Its other attributes.
         links: Trace and span id of each.
+        state: The trace's, as the client told it and ``state_text`` returns it; "" if there is none.
     """
 
     trace_id: str
@@ -85,6 +87,7 @@ class TraceSpan(NamedTuple):
     failed: bool = False
     events: tuple[TraceEvent, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
+    state: str = ""
 
     @property
     def name(self) -> str:
@@ -95,18 +98,19 @@ class TraceSpan(NamedTuple):
         return self.shared.kind
 
     @property
-    def attributes(self) -> dict[str, str | bool | int | float]:
+    def attributes(self) -> dict[str, AttributeValue]:
         return {**self.shared.attributes, **self.own}
 
     def readable(self, process: Process) -> ReadableSpan:
         """Returns the same as one of the SDK's spans."""
         trace_id = int(self.trace_id, 16)
+        state = TraceState.from_header([self.state]) if self.state else None
         parent = None
         if self.parent_id:
-            parent = SpanContext(trace_id, int(self.parent_id, 16), self.remote_parent, SAMPLED)
+            parent = SpanContext(trace_id, int(self.parent_id, 16), self.remote_parent, SAMPLED, state)
         return ReadableSpan(
             self.name,
-            SpanContext(trace_id, int(self.span_id, 16), False, SAMPLED),
+            SpanContext(trace_id, int(self.span_id, 16), False, SAMPLED, state),
             parent,
             process.resource,
             self.attributes,
@@ -122,26 +126,32 @@ class TraceSpan(NamedTuple):
 
 def attributes_json(attributes: Attributes) -> str:
     """Returns OTLP's objects, without the list's brackets."""
-    values = list(attributes.values())
-    form, texts = _form(tuple(attributes), tuple(map(type, values)))
+    values: list[Any] = list(attributes.values())
+    form, texts, lists = _form(tuple(attributes), tuple(map(type, values)))
     for at in texts:
         values[at] = text_json(values[at])
+    for at in lists:
+        values[at] = ",".join([f'{{"stringValue":{text_json(text)}}}' for text in values[at]])
     return form % tuple(values)
 
 
 @cache  # keys are ours, and few
-def _form(keys: tuple[str, ...], types: tuple[type, ...]) -> tuple[str, tuple[int, ...]]:
-    """Returns the JSON of attributes without their values, and which of the values have to be JSON already."""
+def _form(keys: tuple[str, ...], types: tuple[type, ...]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """Returns the JSON of attributes without their values, and which of these are texts or truths, and which lists."""
     parts: list[str] = []
     texts: list[int] = []
+    lists: list[int] = []
     for at, (key, of) in enumerate(zip(keys, types, strict=True)):
         if issubclass(of, str | bool):
             value = '"stringValue":%s' if issubclass(of, str) else '"boolValue":%s'
             texts.append(at)
+        elif issubclass(of, tuple):
+            value = '"arrayValue":{"values":[%s]}'
+            lists.append(at)
         else:
             value = '"intValue":"%d"' if issubclass(of, int) else '"doubleValue":%r'
         parts.append(f'{{"key":{text_json(key).replace("%", "%%")},"value":{{{value}}}}}')
-    return ",".join(parts), tuple(texts)
+    return ",".join(parts), tuple(texts), tuple(lists)
 
 
 def text_json(value: str | float) -> str:

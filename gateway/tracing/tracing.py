@@ -25,6 +25,7 @@ from gateway.request_head import RequestHead, pick
 from gateway.trace_context import CallerFacts, TraceHeads
 from policies.sampling import UNBOUNDED, ClassRule, KeepReason, KeepRules, PerSecond, TraceFacts, keep_reason
 
+from .client_keys import ClientKeys
 from .export import Export, TraceCounts
 from .exporters import choose, head_sampling, make
 from .spans import Peer, SpanMaker
@@ -64,7 +65,8 @@ class Tracing:
         self._heads = TraceHeads(
             head_sampling(telemetry, environ) if self.enabled else None, trusts_parent=telemetry.trust_parent
         )
-        self._rules = _keep_rules(telemetry)
+        self._keys = ClientKeys(rule.key.get_secret_value() for rule in telemetry.keep if rule.key is not None)
+        self._rules = _keep_rules(telemetry, self._keys)
         self._tail = PerSecond(telemetry.tail_per_second)
         ruled = {name.encode("ascii") for rule in telemetry.keep for name in rule.header}
         self._headers = frozenset((b"host", b"user-agent", *ruled))
@@ -80,7 +82,8 @@ class Tracing:
         """Gives a request its place in a trace."""
         self._heads.join(record, head)
         if self.enabled:
-            record.caller = CallerFacts(scope["http_version"], scope["scheme"], pick(scope, self._headers))
+            key = self._keys.sent(head.authorization) if self._keys.any else 0
+            record.caller = CallerFacts(scope["http_version"], scope["scheme"], pick(scope, self._headers), (), key)
 
     def observe(self, records: Iterable[FlightRecord]) -> None:
         """Takes closed records, and sets why each is kept; the first observer of ``FlightLog``."""
@@ -170,19 +173,20 @@ def _facts(record: FlightRecord) -> TraceFacts:
         record.caller.headers if record.caller is not None else (),
         prompt_tokens,
         prompt_tokens + (usage.completion_tokens if usage is not None else record.chunks),
+        record.caller.key if record.caller is not None else 0,
     )
 
 
-def _keep_rules(telemetry: TelemetryConfig) -> KeepRules:
+def _keep_rules(telemetry: TelemetryConfig, keys: ClientKeys) -> KeepRules:
     slower = telemetry.keep_slower_than
-    return KeepRules(
-        slower.ttft_s, slower.duration_s, telemetry.stall_s, tuple(_class_rule(rule) for rule in telemetry.keep)
-    )
+    classes = tuple(_class_rule(rule, keys) for rule in telemetry.keep)
+    return KeepRules(slower.ttft_s, slower.duration_s, telemetry.stall_s, classes)
 
 
-def _class_rule(rule: KeepRuleConfig) -> ClassRule:
+def _class_rule(rule: KeepRuleConfig, keys: ClientKeys) -> ClassRule:
+    key = 0 if rule.key is None else keys.number(rule.key.get_secret_value())
     headers = tuple((name.encode("ascii"), value.encode("ascii")) for name, value in rule.header.items())
-    return ClassRule(rule.pool, rule.model, headers, rule.min_prompt_tokens or 0, rule.min_tokens or 0)
+    return ClassRule(rule.pool, rule.model, headers, rule.min_prompt_tokens or 0, rule.min_tokens or 0, key)
 
 
 def _resource() -> Resource:

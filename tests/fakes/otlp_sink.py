@@ -40,6 +40,7 @@ class SunkSpan:
     links: Sequence[tuple[str, str]]
     resource: Mapping[str, Any]
     scope: str
+    state: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,7 @@ def _from_json(request: Any) -> list[SunkSpan]:
             [(link["traceId"], link["spanId"]) for link in span.get("links", [])],
             _json_attributes(resource["resource"]["attributes"]),
             scope["scope"]["name"],
+            span.get("traceState", ""),
         )
         for resource in request["resourceSpans"]
         for scope in resource["scopeSpans"]
@@ -191,6 +193,7 @@ _JSON_KINDS: Mapping[str, Callable[[Any], Any]] = {
     "intValue": int,  # a decimal string
     "boolValue": bool,
     "doubleValue": float,
+    "arrayValue": lambda array: [_JSON_KINDS[kind](value) for each in array["values"] for kind, value in each.items()],
 }
 
 
@@ -222,6 +225,7 @@ def _from_protobuf(data: bytes) -> list[SunkSpan]:
             [(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
             _attributes(resource.resource.attributes),
             scope.scope.name,
+            span.trace_state,
         )
         for resource in request.resource_spans
         for scope in resource.scope_spans
@@ -230,4 +234,9 @@ def _from_protobuf(data: bytes) -> list[SunkSpan]:
 
 
 def _attributes(attributes: Any) -> dict[str, Any]:
-    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in attributes}
+    return {a.key: _value(a.value) for a in attributes}
+
+
+def _value(value: Any) -> Any:
+    told = getattr(value, kind := value.WhichOneof("value"))
+    return [_value(each) for each in told.values] if kind == "array_value" else told

@@ -36,6 +36,7 @@ FACTS = st.builds(
     headers=st.lists(st.sampled_from([(b"x-team", b"a"), (b"x-team", b"b"), (b"x-tier", b"1")])).map(tuple),
     prompt_tokens=st.integers(0, 20_000),
     tokens=st.integers(0, 40_000),
+    key=st.integers(0, 3),
 )
 CLASSES = st.builds(
     ClassRule,
@@ -44,6 +45,7 @@ CLASSES = st.builds(
     headers=st.sampled_from([(), ((b"x-team", b"a"),), ((b"x-team", b"a"), (b"x-tier", b"1"))]),
     min_prompt_tokens=st.integers(0, 20_000),
     min_tokens=st.integers(0, 40_000),
+    key=st.integers(0, 3),
 )
 RULES = st.builds(KeepRules, SECONDS, SECONDS, SECONDS, st.lists(CLASSES, max_size=3).map(tuple))
 
@@ -99,6 +101,13 @@ def test_payments_above_ten_thousand_tokens_are_all_kept() -> None:
     assert "rule" in UNBOUNDED
     assert keep_reason(payments._replace(tokens=9_999), rules) is None
     assert keep_reason(payments._replace(headers=((b"x-team", b"Payments"),)), rules) is None
+
+
+def test_every_request_of_a_key_is_kept() -> None:
+    rules = KeepRules(classes=(ClassRule(key=2),))
+    assert [keep_reason(USUAL._replace(key=key), rules) for key in (0, 1, 2)] == [None, None, "rule"]
+    rules = KeepRules(classes=(ClassRule(key=2, min_tokens=10),))
+    assert keep_reason(USUAL._replace(key=2, tokens=9), rules) is None
 
 
 @given(st.floats(0, 1), st.integers(1, (1 << 128) - 1))

@@ -70,7 +70,8 @@ telemetry:
   sample_ratio: 1
   trust_parent: no
   keep_slower_than: {ttft: 500ms, duration: 1m}
-  keep: [{pool: m, model: default, header: {X-Team: payments}, min_prompt_tokens: 2, min_tokens: 10000}]
+  keep: [{pool: m, model: default, header: {X-Team: payments}, min_prompt_tokens: 2, min_tokens: 10000},
+         {key: "${TEAM_KEY:-7}"}]
   tail_per_second: 5
   stall: 2s
 pools:
@@ -102,6 +103,7 @@ pools:
         KeepRuleConfig(
             pool="m", model="default", header={"x-team": "payments"}, min_prompt_tokens=2, min_tokens=10_000
         ),
+        KeepRuleConfig(key=SecretStr("7")),
     )
     assert (telemetry.tail_per_second, telemetry.stall_s) == (5, 2.0)
     assert (pool.name, pool.aliases) == ("m", ("default", "no"))
@@ -497,10 +499,20 @@ def test_data_of_any_shape_is_read_or_refused_with_problems(data: object) -> Non
         ("{}", "telemetry.keep[0]: needs a condition; for every trace set telemetry.sample_ratio to 1"),
         (
             "{header: {Authorization: Bearer hidden}}",
-            "telemetry.keep[0].header.Authorization: carries credentials: name another header",
+            "telemetry.keep[0].header.Authorization: carries credentials: leave it out, "
+            "and give what follows Bearer as key",
         ),
         ("{min_tokens: 0}", "telemetry.keep[0].min_tokens: must be at least 1"),
-        ("{key: x}", "telemetry.keep[0].key: unknown key"),
+        (
+            "{header: {X-Api-Key: hidden}}",
+            "telemetry.keep[0].header.X-Api-Key: carries credentials: name another header",
+        ),
+        ("{key: }", "telemetry.keep[0].key: has no value: give one, or remove the key"),
+        ("{key: ''}", "telemetry.keep[0].key: is empty: give a value, or remove the key"),
+        ("{key: Bearer hidden}", 'telemetry.keep[0].key: begins with "Bearer": leave that word out'),
+        ("{key: hidden hidden}", "telemetry.keep[0].key: has a space inside"),
+        ('{key: "hidden\\u00e9"}', "telemetry.keep[0].key: has a character outside ASCII at position 7"),
+        ("{tenant: x}", "telemetry.keep[0].tenant: unknown key"),
     ],
 )
 def test_a_keep_rule_that_can_never_mean_what_it_says_is_refused(rule: str, says: str) -> None:

@@ -98,6 +98,14 @@ def test_the_ids_of_one_trace_differ_even_where_they_run_over() -> None:
     assert all(context is not None and context.is_valid for context in contexts)
 
 
+def test_a_links_trace_has_a_state_that_nobody_knows() -> None:
+    client = made(record(attempt(joined=("d" * 32, "e" * 16)), tracestate=b"a=1"))["chat m"].readable(PROCESS)
+    assert client.context is not None
+    assert client.context.trace_state.to_header() == "a=1"
+    (link,) = client.links
+    assert not link.context.trace_state
+
+
 def test_estimated_tokens_are_not_told_as_the_engines() -> None:
     client = attributes(made(record(attempt(), usage=Usage(7, 5, estimated=True)))["chat m"])
     assert not any(name.startswith("gen_ai.usage") for name in client)

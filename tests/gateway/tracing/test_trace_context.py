@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.trace.span import TraceState
 from starlette.types import Scope
 
 from gateway.flight import AttemptRecord, FlightRecord
 from gateway.request_head import RequestHead, pick, read_head
-from gateway.trace_context import CallerFacts, TraceHeads, context_headers, new_span_id
+from gateway.trace_context import CallerFacts, TraceHeads, context_headers, new_span_id, state_text
 from policies.sampling import HeadSampling
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -123,6 +125,35 @@ def test_whatever_a_client_sends_a_request_has_a_place_in_a_trace(parent: bytes,
         assert re.fullmatch(pattern, value)
 
 
+@pytest.mark.parametrize(
+    ("came", "told"),
+    [
+        (b"a=1", "a=1"),
+        (b"a=1,\tb=2 ,, c@d=3 4", "a=1,b=2,c@d=3 4"),
+        (b",".join(b"k%d=%d" % (n, n) for n in range(32)), ",".join(f"k{n}={n}" for n in range(32))),
+        (b",".join(b"k%d=%d" % (n, n) for n in range(33)), ""),
+        (b"a=1,a=2", ""),
+        (b"a=1,b", ""),
+        (b"a=1=2", ""),
+        (b"A=1", ""),
+        (b"a=", ""),
+        (b"a=" + b"x" * 257, ""),
+        (b"k" * 257 + b"=1", ""),
+        (b" ", ""),
+    ],
+)
+def test_of_a_state_spans_tell_all_members_or_if_one_is_none_nothing(came: bytes, told: str) -> None:
+    assert state_text(came) == told
+
+
+@given(st.from_regex(rb"[\t -~]{1,200}", fullmatch=True) | st.from_regex(rb"([a-c@]=[12 ],?){1,20}", fullmatch=True))
+def test_a_state_that_spans_tell_is_what_the_sdk_reads_without_a_word(came: bytes) -> None:
+    with mock.patch("opentelemetry.trace.span._logger") as log:
+        assert TraceState.from_header([told := state_text(came)]).to_header() == told
+        assert not log.warning.called
+        assert TraceState.from_header([came.decode()]).to_header() == told
+
+
 def test_ids_differ() -> None:
     records = [joined(TraceHeads(HeadSampling(0.5))) for _ in range(200)]
     assert len({record.trace_id for record in records}) == 200
@@ -140,3 +171,8 @@ def test_of_the_body_only_numbers_are_kept() -> None:
     told = caller.asking({"max_tokens": 5, "temperature": "hot", "top_p": [1] * 1000, "messages": ["secret"], "n": 2})
     assert told.parameters == (("max_tokens", 5), ("n", 2))
     assert caller.asking({"messages": []}) is caller
+
+
+def test_the_rules_key_that_a_client_has_is_known_by_its_number_with_and_without_parameters() -> None:
+    caller = CallerFacts("1.1", "http", (), key=2)
+    assert [caller.asking(body).key for body in ({}, {"n": 2})] == [2, 2]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
+from adapters.openai_stream import OpenAiStream
+from adapters.types import Answer
 from tests.fakes.gateway import Metrics, RunningGateway, config, running_gateway
 from tests.fakes.otlp_sink import CLIENT, ERROR, INTERNAL, SERVER, OtlpSink, SunkSpan, Told, one, otlp_sink
 from tests.fakes.raw_client import r0, request_bytes
 from tests.fakes.scripted import (
+    ENGINE_MODEL,
     ScriptedUpstream,
     chat_stream,
     completion,
@@ -141,6 +146,9 @@ async def test_a_stream_is_four_spans_of_one_trace() -> None:
         "gen_ai.request.temperature": 0.5,
         "gen_ai.usage.input_tokens": 5,
         "gen_ai.usage.output_tokens": 2,
+        "gen_ai.response.id": "chatcmpl-engine-1",
+        "gen_ai.response.model": ENGINE_MODEL,
+        "gen_ai.response.finish_reasons": ["stop"],
         "server.address": "127.0.0.1",
         "server.port": u.port,
         "weir.endpoint": "gpu-1",
@@ -171,6 +179,67 @@ async def test_a_callers_trace_is_gone_on_with_and_its_flag_decides() -> None:
     assert (server.trace_id, server.parent_id, server.flags) == (TRACE, PARENT, 0x301)
     assert {span.kind for span in spans if span.name != "weir.queue"} == {SERVER, CLIENT}  # nothing streamed
     assert client.flags == 0x101
+
+
+@pytest.mark.parametrize("protocol", ["http/json", "http/protobuf"])
+async def test_a_callers_state_is_on_every_span_of_its_trace(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if protocol != "http/json" and find_spec("opentelemetry.exporter") is None:
+        pytest.skip("the extra otlp is not installed")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    states = {"r-0": 'a=1 "\\, b@c=x/y', "r-1": "no state", "r-2": "a=1"}
+    with otlp_sink() as sink:
+        async with ScriptedUpstream(chat_stream("ab")) as u, running_gateway(traced(sink, u.url)) as gw:
+            for request_id, state in states.items():
+                headers = [("x-request-id", request_id), ("tracestate", state)]
+                await gw.post(r0(), headers=[*headers, parent()] if request_id != "r-2" else headers)
+            traces = await sink.whole(3)
+            assert "no state" not in gw.logs.text
+    told = {one(spans, kind=SERVER).attributes["weir.request.id"]: {span.state for span in spans} for spans in traces}
+    assert told == {"r-0": {'a=1 "\\,b@c=x/y'}, "r-1": {""}, "r-2": {""}}
+    assert all(len(spans) >= 4 for spans in traces)
+
+
+@pytest.mark.parametrize("protocol", ["http/json", "http/protobuf"])
+@pytest.mark.parametrize("capture", [{}, {"answers": True}])
+async def test_an_attempt_tells_what_the_engines_answer_says_of_itself(
+    protocol: str, capture: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if protocol != "http/json" and find_spec("opentelemetry.exporter") is None:
+        pytest.skip("the extra otlp is not installed")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    whole = completion(finish="length")
+    whole["choices"].append({**whole["choices"][0], "index": 1, "finish_reason": "stop"})
+    broken = [head(200, "sse"), role(), tok("a"), eof()]
+    with otlp_sink() as sink:
+        async with ScriptedUpstream(json_answer(whole), broken) as u:
+            options = {"capture": capture, "retries": {"attempts": 1}}
+            async with running_gateway(traced(sink, u.url, pool_options=options)) as gw:
+                for stream in (False, True):
+                    await gw.post(r0(stream=stream))
+                traces = await sink.whole(2)
+    names = {f"gen_ai.response.{name}": name for name in ("id", "model", "finish_reasons")}
+    told = [
+        {name: span.attributes[key] for key, name in names.items() if key in span.attributes}
+        for spans in traces
+        for span in sorted(spans, key=lambda span: span.kind != CLIENT)
+    ]
+    told = [facts for facts in told if facts]
+    known = {"id": "chatcmpl-engine-1", "model": ENGINE_MODEL}
+    assert told == [{**known, "finish_reasons": ["length", "stop"]}, known]
+    assert all(span.kind == CLIENT for spans in traces for span in spans if names.keys() & span.attributes.keys())
+
+
+async def test_where_no_traces_are_made_nobody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(Answer, "facts", asked.append)
+    monkeypatch.setattr(OpenAiStream, "facts", asked.append)
+    async with (
+        ScriptedUpstream(json_answer(completion()), chat_stream("ab")) as u,
+        running_gateway(config(u.url)) as gw,
+    ):
+        assert (await gw.post(r0(stream=False))).status == 200
+        assert (await gw.post(r0())).status == 200
+    assert asked == []
 
 
 @pytest.mark.parametrize(("engine", "peer"), [("vllm", None), ("tgi", "e-1"), ("llamacpp", "e-1"), ("sglang", "e-1")])
@@ -302,6 +371,10 @@ async def test_a_stall_is_an_event_of_the_stream() -> None:
         ({"keep": [{"pool": "m", "model": "m", "min_prompt_tokens": 5}]}, "rule"),
         ({"keep": [{"header": {"x-team": "payments"}, "min_tokens": 8}]}, None),
         ({"keep": [{"header": {"x-team": "Payments"}}]}, None),
+        ({"keep": [{"key": "another"}, {"key": "sk-1"}]}, "rule"),
+        ({"keep": [{"key": "sk-1", "header": {"x-team": "payments"}}]}, "rule"),
+        ({"keep": [{"key": "sk-1", "min_tokens": 8}]}, None),
+        ({"keep": [{"key": "SK-1"}, {"key": "sk-"}]}, None),
         ({}, None),
     ],
 )
@@ -312,7 +385,7 @@ async def test_what_the_file_asks_for_is_kept(telemetry: dict[str, Any], reason:
             ScriptedUpstream(script) as u,
             running_gateway(traced(sink, u.url, telemetry={"sample_ratio": 0, **telemetry})) as gw,
         ):
-            await gw.post(r0(), headers=[("X-Team", "payments")])
+            await gw.post(r0(), headers=[("X-Team", "payments"), ("Authorization", "bearer  sk-1")])
             (line,) = await gw.logs.access(1)
             assert line["trace_sampled"] == (reason is not None)
             if reason is None:
@@ -321,6 +394,46 @@ async def test_what_the_file_asks_for_is_kept(telemetry: dict[str, Any], reason:
             (spans,) = await sink.whole()
     assert one(spans, kind=SERVER).attributes["weir.keep_reason"] == reason
     assert (u.last.header("traceparent") or b"").endswith(b"-00")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[], [("authorization", "Basic sk-1")], [("authorization", "Bearer")], [("authorization", "sk-1")],
+     [("x-api-key", "sk-1")]],
+)  # fmt: skip
+async def test_who_does_not_send_the_key_as_a_bearer_is_not_kept_for_it(headers: list[tuple[str, str]]) -> None:
+    telemetry = {"sample_ratio": 0, "keep": [{"key": "sk-1"}]}
+    with otlp_sink() as sink:
+        async with (
+            ScriptedUpstream(json_answer(completion())) as u,
+            running_gateway(traced(sink, u.url, telemetry=telemetry)) as gw,
+        ):
+            await gw.post(r0(stream=False), headers=headers)
+            await counted(gw, not_kept=1)
+
+
+async def test_a_key_that_a_rule_names_is_nowhere_to_be_read() -> None:
+    keys = ("CANARYRULE", "CANARYCALLER")
+    traces = {"sample_ratio": 0, "keep": [{"key": keys[0]}, {"header": {"x-all": "1"}}]}
+    with otlp_sink() as sink:
+        async with (
+            ScriptedUpstream(json_answer(completion())) as u,
+            running_gateway(traced(sink, u.url, telemetry=traces, log={"level": "debug"})) as gw,
+        ):
+            for key in keys:
+                headers = [("authorization", f"Bearer {key}"), ("x-all", "1"), ("x-request-id", "r-1")]
+                await gw.post(r0(stream=False), headers=headers)
+            await sink.whole(2)
+            await counted(gw, exported=2)
+            await gw.logs.access(2)
+            told = [(await gw.get(path)).raw for path in ("/weir/requests", "/weir/requests/r-1", "/metrics")]
+            told.append(gw.logs.text.encode())
+    assert b"r-1" in told[1]
+    told += [post.body for post in sink.posts]
+    for key in keys:
+        digest = hashlib.sha256(key.encode())
+        for secret in (key.encode(), digest.digest(), digest.hexdigest().encode()):
+            assert not any(secret in what for what in told)
 
 
 async def test_a_storm_of_errors_is_bounded_and_a_rule_is_not() -> None:
@@ -340,8 +453,9 @@ async def test_a_storm_of_errors_is_bounded_and_a_rule_is_not() -> None:
 async def test_joined_embeddings_tell_the_engine_of_one_trace_and_link_the_others_to_it() -> None:
     answer = json_answer(
         {
+            "id": "embd-1",
             "object": "list",
-            "model": "m",
+            "model": "engine-e",
             "data": [{"object": "embedding", "index": i, "embedding": [0.5]} for i in range(2)],
             "usage": {"prompt_tokens": 4, "total_tokens": 4},
         }
@@ -367,6 +481,9 @@ async def test_joined_embeddings_tell_the_engine_of_one_trace_and_link_the_other
     assert u.last.header("traceparent") == f"00-{speaker.trace_id}-{speaker.span_id}-01".encode()
     assert speaker.links == []
     assert quiet.links == [(speaker.trace_id, speaker.span_id)]
+    for span in (quiet, speaker):
+        told = [span.attributes.get(f"gen_ai.response.{name}") for name in ("id", "model", "finish_reasons")]
+        assert told == ["embd-1", "engine-e", None]
 
 
 async def test_where_no_traces_are_asked_for_none_are_made() -> None:
