@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from adapters.types import AnswerFacts, EngineTimings, Usage
+from adapters.types import BYTES_PER_TOKEN, AnswerFacts, EngineTimings, Usage
 from policies.types import PoolView, RouteQuery
 
 from .errors import GatewayError, Outcome
@@ -183,9 +183,12 @@ class FlightRecord:
     @property
     def ttft_s(self) -> float | None:
         """From the body read whole to the first output handed over; streams only."""
-        if not self.stream or self.first_output_s is None or self.body_read_s is None:
-            return None
-        return self.first_output_s - self.body_read_s
+        return self.durations_s()[2]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """As the engine counted them, else estimated by the size of the request."""
+        return self.bytes_in // BYTES_PER_TOKEN if self.usage is None else self.usage.prompt_tokens
 
     @property
     def resumed(self) -> bool:
@@ -210,11 +213,11 @@ class FlightRecord:
     @property
     def queue_s(self) -> float:
         """From there to being admitted; 0 if it never was."""
-        return 0.0 if self.admitted_s is None else self.admitted_s - self.begun_s
+        return self.durations_s()[1]
 
     @property
     def duration_s(self) -> float:
-        return (self.done_s or self.begun_s) - self.begun_s
+        return self.durations_s()[0]
 
     @property
     def tpot_s(self) -> float | None:

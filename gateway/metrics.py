@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 
-from adapters.types import BYTES_PER_TOKEN, Usage
+from adapters.types import Usage
 
 from . import __version__
 from .config import MetricsConfig
@@ -435,20 +435,20 @@ class RequestSeries:
 
     def ended(self, record: FlightRecord) -> None:
         """Takes a closed record."""
-        read_s, admitted_s = record.body_read_s, record.admitted_s
-        begun_s = record.received_s if read_s is None else read_s
-        self._durations_s.append((record.done_s or begun_s) - begun_s)
+        duration_s, queue_s, ttft_s = record.durations_s()
+        admitted_s = record.admitted_s
+        self._durations_s.append(duration_s)
         if record.keep_reason is not None:
             self._durations_s.exemplify(record)
         if self._shed is not None:
             self._shed["no_endpoint" if record.error_type == NO_ENDPOINT else "engine_busy"].value += 1
-        if admitted_s is None or read_s is None:
+        if admitted_s is None or record.body_read_s is None:
             return
-        self._queues_s.append(admitted_s - read_s)
+        self._queues_s.append(queue_s)
         sent_s = record.attempts[0].sent_s if record.attempts else None
         if sent_s is not None:
             self._overheads_s.append(sent_s - admitted_s if sent_s > admitted_s else 0.0)
-        if record.stream and (ttft_s := record.ttft_s) is not None:
+        if ttft_s is not None:
             self._ttfts_s.append(ttft_s)
             self._by_prompt(record).append(ttft_s)
             self._longest_gaps_s.append(record.longest_gap_s)
@@ -458,8 +458,7 @@ class RequestSeries:
                 self._longest_gaps_s.exemplify(record)
 
     def _by_prompt(self, record: FlightRecord) -> Gathered:
-        usage = record.usage
-        length = bisect(PROMPT_TOKENS, record.bytes_in // BYTES_PER_TOKEN if usage is None else usage.prompt_tokens)
+        length = bisect(PROMPT_TOKENS, record.prompt_tokens)
         ttfts_s = self._prompt_ttfts_s.get(length)
         if ttfts_s is None:
             series = self._prompt_ttft.at(self._pool, _PROMPT_LENGTHS[length])

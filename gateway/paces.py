@@ -27,8 +27,8 @@ class Paces:
             if attempt is None or record.operation not in ("chat", "text_completion"):
                 continue
             endpoint = attempt.endpoint_id
-            prompt_tokens = record.bytes_in // 4 if usage is None else usage.prompt_tokens - (usage.cached_tokens or 0)
-            size = endpoint, prompt_size(prompt_tokens)
+            cached_tokens = 0 if usage is None else usage.cached_tokens or 0
+            size = endpoint, prompt_size(record.prompt_tokens - cached_tokens)
             seen = first_output(size)
             if seen is not None and seen[1] >= SAMPLES_NEEDED:
                 attempt.expected_prefill_s = seen[0]

@@ -16,7 +16,6 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from starlette.types import Scope
 
-from adapters.types import BYTES_PER_TOKEN
 from gateway import __version__
 from gateway.config import Config, KeepRuleConfig, TelemetryConfig
 from gateway.fleet import Fleet
@@ -160,7 +159,7 @@ def _exporter(telemetry: TelemetryConfig, environ: Mapping[str, str]) -> SpanExp
 def _facts(record: FlightRecord) -> TraceFacts:
     duration_s, _, ttft_s = record.durations_s()
     usage = record.usage
-    prompt_tokens = record.bytes_in // BYTES_PER_TOKEN if usage is None else usage.prompt_tokens
+    prompt_tokens = record.prompt_tokens
     return TraceFacts(
         record.sampled,
         record.pool,
