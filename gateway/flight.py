@@ -196,7 +196,7 @@ class FlightRecord:
         return any(attempt.resumes and attempt.gave for attempt in self.attempts)
 
     def durations_s(self) -> tuple[float, float, float | None]:
-        """Returns ``duration_s``, ``queue_s`` and ``ttft_s``: one call for who tells them all."""
+        """Returns ``duration_s``, the wait for admission (0 if there was none) and ``ttft_s``, from ``begun_s``."""
         read_s, admitted_s, first_s = self.body_read_s, self.admitted_s, self.first_output_s
         begun_s = self.received_s if read_s is None else read_s
         return (
@@ -209,11 +209,6 @@ class FlightRecord:
     def begun_s(self) -> float:
         """Where TTFT, wait and duration begin: the body read whole, or the head, if it never was."""
         return self.received_s if self.body_read_s is None else self.body_read_s
-
-    @property
-    def queue_s(self) -> float:
-        """From there to being admitted; 0 if it never was."""
-        return self.durations_s()[1]
 
     @property
     def duration_s(self) -> float:
