@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import uvloop
@@ -40,7 +41,10 @@ async def _work(config: Config, seat: Seat, line: socket.socket) -> int:
     line.setblocking(False)
 
     def heard() -> None:
-        words = line.recv(64)
+        try:
+            words = line.recv(64)
+        except ConnectionError:  # the supervisor died before it read that this worker is ready
+            words = b""
         if not words:
             loop.remove_reader(line)
         if HURRY in words:
@@ -48,7 +52,8 @@ async def _work(config: Config, seat: Seat, line: socket.socket) -> int:
         stopping.asked.set()
 
     loop.add_reader(line, heard)
-    line.send(READY)
+    with contextlib.suppress(ConnectionError):  # the supervisor is gone: that is heard
+        line.send(READY)
     await stopping.asked.wait()
     await running.stop()
     loop.remove_reader(line)

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -17,8 +18,10 @@ import pytest
 
 from gateway.flight_log import BATCH
 from gateway.supervisor import LONGEST_WAIT_S, restart_wait_s
+from gateway.worker import READY
 from tests.fakes.flown import Samples, samples, total
 from tests.fakes.gateway import config
+from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import RawConnection, Reply, connect, r0, request_bytes
 from tests.fakes.scripted import (
     ScriptedUpstream,
@@ -35,7 +38,7 @@ from tests.fakes.scripted import (
     tok,
     unused_port,
 )
-from tests.fakes.weir_process import WeirProcess, ended_well, refused, weir
+from tests.fakes.weir_process import ROOT, WeirProcess, ended_well, refused, weir
 
 CHAT = "/v1/chat/completions"
 WORKERS = 3
@@ -344,6 +347,39 @@ async def test_workers_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
         async with asyncio.timeout(WITHIN_S):
             while any(os.access(f"/proc/{pid}", os.F_OK) for pid in pids):  # noqa: ASYNC110 - it is the kernel's
                 await asyncio.sleep(0.02)
+
+
+AS_WORKER = """
+import socket, sys
+from pathlib import Path
+from gateway import worker
+from gateway.config.file import load
+from gateway.worker_numbers import Seat
+_, file, folder, line = sys.argv
+sys.exit(worker.run(load(Path(file)), Seat(0, 1, Path(folder)), socket.socket(fileno=int(line))))
+"""
+
+
+@pytest.mark.parametrize("ready", [False, True])
+async def test_a_worker_ends_whose_supervisor_died_while_it_started(ready: bool, tmp_path: Path) -> None:
+    """Before the worker has told that it is ready, or with those words unread."""
+    path = tmp_path / "weir.yaml"
+    path.write_text(config("http://127.0.0.1:9", listen=f"127.0.0.1:{unused_port()}"))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", AS_WORKER, str(path), str(tmp_path), str(theirs.fileno())),
+            pass_fds=[theirs.fileno()],
+            cwd=ROOT,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        theirs.close()
+        if ready:
+            assert await asyncio.to_thread(ours.recv, 64, socket.MSG_PEEK) == READY
+        ours.close()
+        _, told = await asyncio.wait_for(process.communicate(), WAIT_S)
+    assert process.returncode == 0, told.decode()
+    assert told == b""
 
 
 # --- what keeps them from serving is told once
