@@ -73,20 +73,32 @@ _NOTHING: Mapping[str, tuple[Any, ...]] = {
 _ECHO_CHARS = 16
 
 
+class Counted(NamedTuple):
+    """The tokens of an answer that broke off.
+
+    Attributes:
+        given: Of what the client has, less what comes again.
+        told: Of what the engine that goes on is told, in its prompt.
+    """
+
+    given: int
+    told: int
+
+
 class Rest(NamedTuple):
     """What another engine is asked, and how its answer is joined to what there is.
 
     Attributes:
         request: The client's, with what has been said.
-        tokens: Of the answer, in that request's prompt.
+        counted: The tokens of what has been said.
         repeats: White space that was given and comes again.
         echo: What the engine may repeat before it goes on; "" if it is too short to be told from an answer.
         ended: The answer has all its tokens; only its end is missing.
-        estimated: ``tokens`` is no count.
+        estimated: ``counted`` is no count.
     """
 
     request: GatewayRequest
-    tokens: int
+    counted: Counted
     repeats: str
     echo: str
     ended: bool
@@ -148,14 +160,14 @@ def said_again(engine: str, operation: Operation, text: str) -> str:
     return text.rstrip() if _recipe(engine, operation).trims else text
 
 
-def rest(engine: str, request: GatewayRequest, pieces: list[str], tokens: int | None) -> Rest | str:
+def rest(engine: str, request: GatewayRequest, pieces: list[str], counted: Counted | None) -> Rest | str:
     """Returns what to ask an engine that goes on.
 
     Args:
         engine: Its name; one that ``goes_on``.
         request: The client's, ``whole_again``.
         pieces: What has been said.
-        tokens: Of what it is told of that, ``said_again``; None if that was not counted.
+        counted: The tokens of that; None if they were not counted.
 
     Returns:
         Why that would not be exact, if it would not.
@@ -165,9 +177,10 @@ def rest(engine: str, request: GatewayRequest, pieces: list[str], tokens: int | 
     if any(text.endswith(stop[:size]) for stop in _stops(request) for size in range(1, len(stop))):
         return "it had broken off in what may be a stop string"
     told = said_again(engine, request.operation, text)
-    estimated = tokens is None
-    if tokens is None:
-        tokens = _pieces_in(pieces, len(told))
+    estimated = counted is None
+    if counted is None:
+        begun = _pieces_in(pieces, len(told))
+        counted = Counted(begun, begun)
     add: Json = {}
     if request.operation == "text_completion":
         add["prompt"] = request.body["prompt"] + told
@@ -177,17 +190,17 @@ def rest(engine: str, request: GatewayRequest, pieces: list[str], tokens: int | 
     ended = False
     for key in _LIMITS:
         if isinstance(most := request.body.get(key), int):
-            ended = ended or 0 <= most <= tokens
-            add[key] = max(most - tokens, 1) if most >= 0 else most
+            ended = ended or 0 <= most <= counted.given
+            add[key] = max(most - counted.given, 1) if most >= 0 else most
     if isinstance(least := request.body.get("min_tokens"), int):
-        add["min_tokens"] = max(least - tokens, 0)
+        add["min_tokens"] = max(least - counted.given, 0)
     try:
         raw = edit(request.raw, request.body, add=add)
     except BadBody as error:
         return str(error)
     echo = told if recipe.echoes and len(told) >= _ECHO_CHARS and len(pieces) > 1 else ""
     asked = request._replace(raw=raw, body={**request.body, **add})
-    return Rest(asked, tokens, text[len(told) :], echo, ended, estimated)
+    return Rest(asked, counted, text[len(told) :], echo, ended, estimated)
 
 
 class CountRequest(NamedTuple):

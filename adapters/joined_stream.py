@@ -74,11 +74,11 @@ class JoinedStream:
 
     def joined_tokens(self) -> Usage:
         """Returns the counts of the whole answer: its first prompt, and all that was said."""
-        own, tokens = self.tokens(), self._rest.tokens
-        prompt_tokens = max(own.prompt_tokens - tokens, 0)
+        own, counted = self.tokens(), self._rest.counted
+        prompt_tokens = max(own.prompt_tokens - counted.told, 0)
         return Usage(
             prompt_tokens,
-            tokens + (0 if self._rest.ended else own.completion_tokens),
+            counted.given + (0 if self._rest.ended else own.completion_tokens),
             None if own.cached_tokens is None else min(own.cached_tokens, prompt_tokens),
             own.reasoning_tokens,
             own.estimated or self._rest.estimated,

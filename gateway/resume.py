@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Literal
 from adapters.bodies import BadBody
 from adapters.continuation import (
     Rest,
-    count_in,
-    count_request,
     goes_on,
     is_counted,
     is_limited,
@@ -36,13 +34,12 @@ from .errors import GatewayError
 from .flight import AttemptRecord
 from .metrics import Metrics
 from .pool import Pool
-from .small_answer import ask
+from .token_count import TokenCount
 
 if TYPE_CHECKING:
     from .proxy import Call
 
 ROOM_BYTES = 64 * 1024 * 1024
-COUNT_S = 2.0
 
 Result = Literal["resumed", "failed", "inexact", "no_endpoint", "budget", "off"]
 Attempt = Callable[["Call", Endpoint, AttemptRecord], Awaitable[GatewayError | None]]
@@ -261,23 +258,14 @@ async def _rest(endpoint: Endpoint, kept: Kept, pool: str) -> Rest:
         request = whole_again(kept.request)
     except BadBody as error:
         raise NotResumed("inexact", str(error)) from error
-    engine, tokens = endpoint.adapter.name, None
-    counted = kept.token_a_chunk and is_counted(request, pieces)
-    if not counted and (request.wants_usage or is_limited(request)):
-        tokens = await _count(endpoint, said_again(engine, request.operation, "".join(pieces)), pool)
-        if tokens is None and is_limited(request):
+    engine, counted = endpoint.adapter.name, None
+    each_is_one = kept.token_a_chunk and is_counted(request, pieces)
+    if not each_is_one and (request.wants_usage or is_limited(request)):
+        told = said_again(engine, request.operation, "".join(pieces))
+        counted = await TokenCount(endpoint, pool).of_broken(pieces, told)
+        if counted is None and is_limited(request):
             raise NotResumed("inexact", f"{endpoint.id} did not count the tokens given, and their number is limited")
-    made = rest(engine, request, pieces, tokens)
+    made = rest(engine, request, pieces, counted)
     if isinstance(made, str):
         raise NotResumed("inexact", made)
-    return made._replace(estimated=False) if counted else made
-
-
-async def _count(endpoint: Endpoint, text: str, pool: str) -> int | None:
-    """Asks the endpoint how many tokens a text has; None if it does not say."""
-    question = count_request(endpoint.adapter.name, endpoint.config.model or pool, text)
-    if question is None:
-        return None
-    headers = ((b"content-type", b"application/json"),)
-    answer = await ask(endpoint, endpoint.wire("POST", question.path, question.body, headers), COUNT_S)
-    return None if answer is None else count_in(answer)
+    return made._replace(estimated=False) if each_is_one else made

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters import ADAPTERS
-from adapters.continuation import Rest, count_in, count_request, goes_on, is_counted, rest, said_again, unfit
+from adapters.continuation import Counted, Rest, count_in, count_request, goes_on, is_counted, rest, said_again, unfit
 from adapters.joined_stream import JoinedStream, NotJoined
 from adapters.openai_stream import OpenAiStream
 from adapters.said import FINISHED, MOST_BYTES, TOO_LONG, Said
@@ -44,7 +44,7 @@ def listening(engine: str, request: GatewayRequest) -> tuple[OpenAiStream, Said]
 
 
 def rest_of(engine: str, request: GatewayRequest, pieces: list[str], tokens: int | None = None) -> Rest:
-    made = rest(engine, request, pieces, tokens)
+    made = rest(engine, request, pieces, None if tokens is None else Counted(tokens, tokens))
     assert isinstance(made, Rest)
     return made
 
@@ -175,14 +175,14 @@ def test_a_short_message_is_never_taken_for_repeated() -> None:
 def test_white_space_that_comes_again_is_dropped(pieces: list[str]) -> None:
     made = rest_of("vllm", asking(), ["a", "\n\n"])
     assert json.loads(made.request.raw)["messages"][-1]["content"] == "a"
-    assert made.tokens == 1
+    assert made.counted.given == 1
     assert joined_with(made, pieces)[1] == "b"
 
 
 def test_nothing_but_white_space_is_begun_anew() -> None:
     made = rest_of("vllm", asking(max_tokens=9), ["\n"])
     assert json.loads(made.request.raw) == {**asking().body, "max_tokens": 9}
-    assert made.tokens == 0
+    assert made.counted.given == 0
 
 
 def test_other_white_space_is_an_error() -> None:

@@ -19,13 +19,14 @@ from openai.types.chat import ChatCompletionChunk
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.config import Config, EndpointConfig, HealthConfig, PoolConfig, RecorderConfig
-from gateway.demo.engine_kind import EngineKind
+from gateway.demo.engine_kind import MODEL, EngineKind
 from gateway.demo.engine_process import EngineProcess
 from gateway.demo.installation import NotInstalled
 from gateway.demo.listening import listen
 from gateway.demo.readiness import until_healthy
 from gateway.recorder.location import MEMORY
 from tests.live import real_engine
+from tests.live.real_engine import PATIENCE
 
 pytestmark = pytest.mark.engine
 
@@ -91,7 +92,7 @@ class Said:
 @asynccontextmanager
 async def weir_before(replicas: list[Replica]) -> AsyncGenerator[openai.AsyncOpenAI]:
     endpoints = tuple(
-        EndpointConfig(id=f"r{number}", url=replica.url, engine="llamacpp", weights="the same file")
+        EndpointConfig(id=f"r{number}", url=replica.url, engine="auto", model=MODEL, weights="the same file")
         for number, replica in enumerate(replicas)
     )
     patient = HealthConfig(failures=1000, interval_s=0.5)
@@ -99,7 +100,7 @@ async def weir_before(replicas: list[Replica]) -> AsyncGenerator[openai.AsyncOpe
     weir = await listen(config, 0, io.BytesIO(), print)
     url = f"http://127.0.0.1:{weir.port}/v1"
     try:
-        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as client:
+        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=60 * PATIENCE) as client:
             yield client
     finally:
         await weir.stop()
@@ -137,8 +138,7 @@ async def read(client: openai.AsyncOpenAI, prompt: str, replicas: list[Replica],
     )
 
 
-@pytest.mark.deadline(60 + 40 * KILLS)
-@pytest.mark.skipif(real_engine.CHOSEN != "llamacpp", reason="the replicas killed here are llama.cpp's")
+@pytest.mark.deadline((60 + 40 * KILLS) * PATIENCE)
 async def test_streams_of_killed_replicas_join_to_the_text_without_a_break(tmp_path: Path) -> None:
     try:
         kind = real_engine.chosen()
@@ -159,9 +159,10 @@ async def test_streams_of_killed_replicas_join_to_the_text_without_a_break(tmp_p
             assert joined.finish == whole.finish
             assert joined.usage == whole.usage
             assert len(joined.ids) == 1
-            for replica in replicas:
-                if replica.killed:
-                    await replica.start_again()
+            if turn < KILLS - 1:
+                for replica in replicas:
+                    if replica.killed:
+                        await replica.start_again()
         base = str(client.base_url).removesuffix("/v1/")
         assert await _resumed(base) == KILLS
 

@@ -51,7 +51,7 @@ def free_port() -> int:
 
 
 def main(threads: str, *arguments: str) -> None:
-    port = str(free_port())
+    port = arguments[arguments.index("--port") + 1] if "--port" in arguments else str(free_port())
     print(f"vLLM on http://{HOST}:{port}", flush=True)
     settings = {
         "HF_HUB_OFFLINE": "1",
