@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := .venv-clients
 VLLM := .venv-vllm
+BENCH := .venv-bench
 NODE_TESTS := tests/node
 
 INSTALL := $(BIN)/pip install --disable-pip-version-check --require-hashes
@@ -20,6 +21,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The distribution's Python is built with its compiler's profile, as those of images are; version managers often leave that out.
+BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+  && echo /usr/bin/python3 || echo $(PYTHON))
 
 # A stamp in .venv stands for each layer. A changed lower layer makes a new environment, so that nothing stays that is no longer asked for.
 
@@ -46,6 +51,13 @@ $(VENV)/demo: $(VENV)/base requirements/demo.txt
 
 $(VENV)/fuzz: $(VENV)/dev requirements/fuzz.txt
 	@$(INSTALL) --quiet --no-deps --only-binary=:all: -r requirements/fuzz.txt
+	@touch $@
+
+$(BENCH)/base: pyproject.toml requirements/base.txt requirements/build.txt
+	@echo "Installing Weir into $(BENCH) with $(BENCH_PYTHON)"
+	@$(BENCH_PYTHON) -m venv --clear $(BENCH)
+	@$(BENCH)/bin/pip install --disable-pip-version-check --require-hashes --quiet -r requirements/base.txt -r requirements/build.txt
+	@$(BENCH)/bin/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Of its own: these clients are many and heavy, and agree with each other on older versions than Weir's.
@@ -111,14 +123,14 @@ test-clients: setup setup-clients ## only the tests with programs of real client
 test-vllm: setup setup-clients setup-vllm ## heavy, and not in `test`: tests/live and tests/clients against a real vLLM
 	WEIR_LIVE_ENGINE=vllm $(BIN)/pytest -ra -o faulthandler_timeout=600 tests/live tests/clients
 
-bench: $(VENV)/base ## every scenario against the peers; writes bench/RESULTS.md
-	bench/run.sh all
+bench: $(BENCH)/base ## every scenario against the peers; writes bench/RESULTS.md
+	PYTHON=$(BENCH)/bin/python bench/run.sh all
 
 bench-routing: $(VENV)/base ## routing by latency before the referee, half an hour
 	$(BIN)/python -m bench.routing table --policy-module bench.routing.weir_policy:factory --policy ours
 
-bench-quick: $(VENV)/base ## Weir, direct and vllm-router only
-	bench/run.sh quick
+bench-quick: $(BENCH)/base ## Weir, direct and vllm-router only
+	PYTHON=$(BENCH)/bin/python bench/run.sh quick
 
 run: $(VENV)/base ## serve; ARGS="-c weir.yaml" names a configuration
 	$(BIN)/weir serve $(ARGS)

@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of a, b, c, l, d, e (3; quick 2); the tables give medians")
     parser.add_argument("--quick", action="store_true", help="shorter runs")
     parser.add_argument("--out", type=Path, help="folder for the results and RESULTS.md of single targets")
-    parser.add_argument("--weir", type=Path, help="folder that holds the weir command (.venv/bin, or $WEIR_BENCH_BIN)")
+    parser.add_argument("--weir", type=Path, help="folder of the weir command (.venv-bench/bin, or $WEIR_BENCH_BIN)")
     parser.add_argument("--base-port", type=int, default=9100, help="mocks at +1 and +2, targets from +50 (9100)")
     parser.add_argument("--nice", type=int, default=0, help="niceness of all that is measured; below 0 needs root")
     parser.add_argument("--keep", action="store_true", help="keep the working folders with configurations and logs")
@@ -96,12 +96,18 @@ def available(names: list[str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
     return targets, missing
 
 
+def installed_weir() -> Path:
+    """The folder of the weir command that ``make bench`` installs, or else that of ``make setup``."""
+    folders = [REPO / name / "bin" for name in (".venv-bench", ".venv")]
+    return next((folder for folder in folders if (folder / "weir").exists()), folders[-1])
+
+
 def measure(args: argparse.Namespace, names: list[str], keys: list[str], out: Path | None) -> dict[str, Result]:
     """Measures and saves one scenario after the other."""
     build()
-    weir = (args.weir or Path(os.environ.get("WEIR_BENCH_BIN") or REPO / ".venv" / "bin")).resolve()
+    weir = (args.weir or Path(os.environ.get("WEIR_BENCH_BIN") or installed_weir())).resolve()
     if "weir" in names and not (weir / "weir").exists():
-        raise BenchError(f"no weir command in {weir}: run `make setup`, or name its folder with --weir")
+        raise BenchError(f"no weir command in {weir}: run `make bench`, or name its folder with --weir")
     targets, missing = available(names)
     replace = {"HOME": str(peers_home()), "HERE": str(HERE), "WEIR": str(weir)}
     quick = args.quick or args.what == ["quick"]
