@@ -104,7 +104,11 @@ def no_learning(engines: Sequence[Engine]) -> Product:
 
 
 def no_pace(engines: Sequence[Engine]) -> Product:
-    return Product(Latency(itl_slo_s=1e9))
+    def change(snapshot: EndpointSnapshot, *_: object) -> EndpointSnapshot:
+        learnt = snapshot.learnt
+        return snapshot if learnt is None else snapshot._replace(learnt=learnt._replace(pace_s=1e-18))
+
+    return Product(Latency(), change)
 
 
 def no_ttft_slo(engines: Sequence[Engine]) -> Product:

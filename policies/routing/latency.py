@@ -17,7 +17,7 @@ _OWNERS, _SHORTEST, _OTHERS = 2, 3, 3  # the sample: longest cached prefixes, sh
 _NEW = 3  # first outputs until an endpoint may have more than one request without
 _FRUITLESS = 3  # requests in a row without an answer, from which on an endpoint seems the slower the more they are
 _NEAR = 0.02  # as much above the least cost, as a share of it, is as good
-_PACE_WEIGHT = 0.1  # of the answer's time where its pace is at the SLO; at half the gap, half of that
+_PACE_WEIGHT = 0.05  # of the time that the answer takes after its first token
 _SLOW_PACE = 0.8  # of the SLO: what is slower than that counts whole
 _UNHEARD_S = 30.0
 _ASK_AGAIN = 50  # one decision in so many goes to an idle endpoint that was not heard of for so long
@@ -55,8 +55,8 @@ class Latency:
     An endpoint is a queue that takes prompts in, one after the other: the first token is due after its base and a time
     for each uncached token, those of the prompts ahead and the prompt's own, less what of the oldest must be done by
     now. Where all slots of an engine are taken an answer must end first, and a model that is not in memory be loaded.
-    The gap between two tokens grows with the tokens held, and counts with its square: far from the SLO it hardly
-    matters. Missing an SLO costs what it is missed by, once more.
+    The gap between two tokens grows with the tokens held, and the time that they take together counts a little. Missing
+    an SLO costs what it is missed by, once more.
     """
 
     uses_prefixes: ClassVar[bool] = True
@@ -77,7 +77,7 @@ class Latency:
         output_tokens = sum(map(_output_tokens, speeds)) / len(speeds)
         asks_again = not (seed >> 32) % _ASK_AGAIN
         ttft_slo_s, pace_slo_s = self.ttft_slo_s, self.itl_slo_s * _SLOW_PACE
-        square = output_tokens * _PACE_WEIGHT / self.itl_slo_s
+        pace_weight = output_tokens * _PACE_WEIGHT
         own_held = prompt_tokens + KNEE_TOKENS
         costs: list[float] = []
         ttfts_s: list[float] = []
@@ -101,10 +101,8 @@ class Latency:
             gap_s = pace_s * (held + REQUEST_TOKENS * in_flight + own_held)
             if slots is not None and in_flight >= slots:  # one of the answers that run must end first
                 ttft_s += (in_flight + 1 - slots) * answer_tokens * gap_s / slots
-            if gap_s <= pace_slo_s:
-                cost = ttft_s + square * gap_s * gap_s
-            else:
-                cost = ttft_s + square * pace_slo_s * pace_slo_s
+            cost = ttft_s + pace_weight * gap_s
+            if gap_s > pace_slo_s:
                 cost += min(ttft_slo_s, output_tokens * (gap_s - pace_slo_s))
             if ttft_s > ttft_slo_s:
                 cost += ttft_s - ttft_slo_s
