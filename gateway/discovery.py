@@ -6,18 +6,19 @@ import asyncio
 import logging
 import sys
 
-import httpx2
-
 from .config import Config, EndpointConfig, PoolConfig
 from .config.values import model_name
 from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
 from .printable import printable
+from .upstream.contract import WireRequest
+from .upstream.native import NativeUpstream
 
 log = logging.getLogger("weir.discovery")
 
 # Default ports: vLLM 8000, llama.cpp 8080, SGLang 30000, TGI 3000, Ollama 11434, LightLLM 8088, LM Studio 1234,
 # LMDeploy 23333, and what people take when the first is in use.
 PORTS = (8000, 8001, 8002, 8080, 8081, 8082, 30000, 30001, 3000, 11434, 8088, 1234, 23333)
+HOST = "127.0.0.1"
 PROBE_S = 1.0
 LOOK_S = MOST_QUESTIONS * PROBE_S  # one port
 VERSION_CHARS = 64
@@ -30,9 +31,7 @@ async def discover(listen: str) -> Config:
         SystemExit: Nothing was found; says what to do.
     """
     own_port = listen.rpartition(":")[2]
-    urls = [f"http://127.0.0.1:{port}" for port in PORTS if str(port) != own_port]
-    async with httpx2.AsyncClient(trust_env=False) as client:
-        found = await asyncio.gather(*(_look(client, url) for url in urls))
+    found = await asyncio.gather(*(_look(port) for port in PORTS if str(port) != own_port))
     pools: dict[str, list[EndpointConfig]] = {}
     for url, engine in (item for item in found if item is not None):
         name = f"{engine.engine} {printable(engine.version, VERSION_CHARS)}".strip()
@@ -53,14 +52,18 @@ async def discover(listen: str) -> Config:
     )
 
 
-async def _look(client: httpx2.AsyncClient, url: str) -> tuple[str, Recognised] | None:
+async def _look(port: int) -> tuple[str, Recognised] | None:
+    url, upstream = f"http://{HOST}:{port}", NativeUpstream(HOST, port, tls=None, idle_s=0)
+    questioner = Questioner(upstream, lambda path, headers: WireRequest("GET", path, headers, b""), PROBE_S)
     try:
         async with asyncio.timeout(LOOK_S):
-            engine = await recognise(Questioner(client, lambda path: (url + path, ()), PROBE_S))
+            engine = await recognise(questioner)
             return (url, engine) if engine is not None else None
     except Exception as error:  # anything may listen on such a port, and answer anything
         log.debug("%s is no engine: %s", url, type(error).__name__)
         return None
+    finally:
+        await upstream.aclose()
 
 
 def _servable(name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
 from importlib.util import find_spec
 
 from adapters import ADAPTERS
@@ -45,8 +44,9 @@ class Endpoint:
         own: What of ours is open there.
         health: What is known of its health.
         untroubled: Whether a request that is answered changes nothing of that.
-        origin: Scheme, host and port of its URL.
         upstream: Its connections.
+        questions: Carries Weir's own questions in the same way, each on a new connection: an engine that accepts none
+            any more is found out, and none that it may be closing already is used.
         transitions: How often it came into which state.
         told: Reasons for an ejection that did not come about, already logged since the endpoint last did well.
         busy_until_s: Until when its engine asked for patience (Retry-After), monotonic; None if it did not.
@@ -74,8 +74,9 @@ class Endpoint:
         self.rules = HealthRules(
             pool.health.failures, pool.health.successes, pool.health.eject_s, pool.health.eject_max_s
         )
-        self.upstream = _upstream(config, self.adapter.idle_s)
-        self.origin = f"{config.scheme}://{_netloc(config)}"
+        tls = ssl.create_default_context() if config.scheme == "https" else None
+        self.upstream = _upstream(config, tls, self.adapter.idle_s)
+        self.questions = _upstream(config, tls, 0.0)
         self._base_path = config.base_path
         self._has_version = config.has_version
         self._headers = [(name.lower().encode("ascii"), value.encode()) for name, value in config.headers.items()]
@@ -204,10 +205,9 @@ class Endpoint:
         self.capabilities = capabilities(adapter.name, version)
         self._changed()
 
-    def question(self, path: str) -> tuple[str, Sequence[tuple[bytes, bytes]]]:
-        """Returns the URL and the headers of a GET that Weir makes for itself."""
-        wire = self.wire("GET", path, b"", ())
-        return self.origin + wire.target, wire.headers
+    def question(self, path: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> WireRequest:
+        """Returns a GET that Weir makes for itself."""
+        return self.wire("GET", path, b"", headers)
 
     def wire(self, method: str, path: str, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> WireRequest:
         """Returns the request for this endpoint: its base path, its own headers, our credential."""
@@ -218,8 +218,7 @@ class Endpoint:
         return named(WireRequest, (method, self._base_path + path, headers, body))
 
 
-def _upstream(config: EndpointConfig, idle_s: float) -> Upstream:
-    tls = ssl.create_default_context() if config.scheme == "https" else None
+def _upstream(config: EndpointConfig, tls: ssl.SSLContext | None, idle_s: float) -> Upstream:
     if config.transport == "httpx2":
         http2 = find_spec("h2") is not None  # the extra http2; offered where TLS lets both sides choose
         return Httpx2Upstream(f"{config.scheme}://{_netloc(config)}", idle_s=idle_s, http2=http2, verify=tls)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-import httpx2
-
 from .config import Config
 from .endpoint import Endpoint
 from .engine_detection import Questioner, Recognised, recognise
@@ -41,23 +39,22 @@ async def check_endpoints(config: Config) -> list[Finding]:
     """Returns a finding for each endpoint, in the order of the configuration; asks all at the same time."""
     fleet = Fleet(config)
     try:
-        async with httpx2.AsyncClient(trust_env=False) as client:
-            return await asyncio.gather(
-                *(
-                    _check(client, pool, index, endpoint)
-                    for pool in fleet.pools.values()
-                    for index, endpoint in enumerate(pool.endpoints.values())
-                )
+        return await asyncio.gather(
+            *(
+                _check(pool, index, endpoint)
+                for pool in fleet.pools.values()
+                for index, endpoint in enumerate(pool.endpoints.values())
             )
+        )
     finally:
         await fleet.aclose()
 
 
-async def _check(client: httpx2.AsyncClient, pool: Pool, index: int, endpoint: Endpoint) -> Finding:
+async def _check(pool: Pool, index: int, endpoint: Endpoint) -> Finding:
     key = f"pools.{pool.name}.endpoints[{index}]"
     url, configured = endpoint.config.url, endpoint.config.engine
     try:
-        found = await recognise(Questioner(client, endpoint.question, pool.config.health.timeout_s))
+        found = await recognise(Questioner(endpoint.questions, endpoint.question, pool.config.health.timeout_s))
     except Exception as fault:  # whatever one endpoint sends, the others are told
         problem = f"{key}: could not be asked: {type(fault).__name__}"
         return Finding(endpoint.id, url, problem=problem)

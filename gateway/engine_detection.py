@@ -14,14 +14,15 @@ Whoever else lists models speaks OpenAI's dialect.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
-
-import httpx2
 
 from adapters.json_values import Json, as_list, as_object, objects, read_json
 from adapters.types import EngineName
+from policies.types import Header
+
+from .small_answer import fetch
+from .upstream.contract import TransportError, Upstream, WireRequest
 
 ANSWER_BYTES = 262_144
 """The most that is read of an answer; a longer one counts as an answer that says nothing."""
@@ -101,20 +102,20 @@ class Questioner:
     """Asks one server, each question bounded in time and each answer in size.
 
     Args:
-        client: Carries the requests.
-        question: From a path, as ``/version``, to the URL and headers that ask for it.
+        upstream: Carries the questions.
+        question: From a path, as ``/version``, and headers to what asks for it.
         timeout_s: For each whole answer.
         answer_bytes: The most that is read of one.
     """
 
     def __init__(
         self,
-        client: httpx2.AsyncClient,
-        question: Callable[[str], tuple[str, Sequence[tuple[bytes, bytes]]]],
+        upstream: Upstream,
+        question: Callable[[str, tuple[Header, ...]], WireRequest],
         timeout_s: float,
         answer_bytes: int = ANSWER_BYTES,
     ) -> None:
-        self._client = client
+        self._upstream = upstream
         self._question = question
         self._timeout_s = timeout_s
         self._answer_bytes = answer_bytes
@@ -126,28 +127,15 @@ class Questioner:
             path: What to GET.
             etag: Of the answer that is known: if it is still the same, the answer is a 304 without it.
         """
-        url, headers = self._question(path)
-        # Uncompressed, so that a small answer does not become a large one; and no connection that the engine may be
-        # closing already is used for the next question
-        asked = [*headers, (b"accept-encoding", b"identity"), (b"connection", b"close")]
-        if etag:
-            asked.append((b"if-none-match", etag.encode("ascii")))
+        headers = ((b"if-none-match", etag.encode("ascii")),) if etag else ()
         try:
-            # The client's own timeouts are for each read: bytes that drip in would hold it for ever
-            async with (
-                asyncio.timeout(self._timeout_s),
-                self._client.stream("GET", url, headers=asked, timeout=None) as response,
-            ):
-                server, etag = response.headers.get("server", ""), response.headers.get("etag", "")
-                etag = etag if etag.isascii() else ""
-                body = bytearray()
-                async for data in response.aiter_raw():
-                    body += data
-                    if len(body) > self._answer_bytes:
-                        return Reply(response.status_code, server, b"", too_long=True)
-                return Reply(response.status_code, server, bytes(body), etag=etag)
-        except (TimeoutError, httpx2.HTTPError):
+            answer = await fetch(self._upstream, self._question(path, headers), self._timeout_s, self._answer_bytes)
+        except (TimeoutError, TransportError):
             return None
+        server, told = answer.head.get(b"server") or b"", answer.head.get(b"etag") or b""
+        body = b"" if answer.too_long else answer.body
+        etag = told.decode("ascii") if told.isascii() else ""
+        return Reply(answer.head.status, server.decode("latin-1"), body, answer.too_long, etag)
 
 
 async def recognise(questioner: Questioner) -> Recognised | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import time
 
-import httpx2
-
 from adapters.engine_facts import NO_FACTS, EngineFacts, FactSource, fact_source
 from adapters.types import AdapterError
 
@@ -23,13 +21,12 @@ class FactWatch:
 
     Args:
         endpoint: Gets the facts.
-        client: Carries the questions.
         timeout_s: For each answer.
     """
 
-    def __init__(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
         self._endpoint = endpoint
-        self._questioner = Questioner(client, endpoint.question, timeout_s)
+        self._questioner = Questioner(endpoint.questions, endpoint.question, timeout_s)
         self._source: FactSource | None = None
         self._settled = False
         self._not_before_s = 0.0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import time
 
-import httpx2
-
 from adapters.engine_load import UNKNOWN, EngineLoad, LoadSource, load_sources, promised
 from adapters.types import AdapterError
 
@@ -29,13 +27,12 @@ class LoadWatch:
 
     Args:
         endpoint: Gets the samples.
-        client: Carries the questions.
         timeout_s: For each answer.
     """
 
-    def __init__(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
         self._endpoint = endpoint
-        self._questioner = Questioner(client, endpoint.question, timeout_s, ANSWER_BYTES)
+        self._questioner = Questioner(endpoint.questions, endpoint.question, timeout_s, ANSWER_BYTES)
         self._absent: set[str] = set()
         self._known: dict[str, tuple[str, EngineLoad]] = {}
         self._not_before_s = 0.0

@@ -210,6 +210,7 @@ class Pool:
     async def aclose(self) -> None:
         for endpoint in self.endpoints.values():
             await endpoint.upstream.aclose()
+            await endpoint.questions.aclose()
 
 
 def _tell(endpoint: Endpoint, was: Health, now: Health) -> None:

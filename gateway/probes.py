@@ -8,8 +8,6 @@ import random
 import time
 import traceback
 
-import httpx2
-
 from adapters import ADAPTERS
 from adapters.loading import READ_BYTES, probe_says_loading
 
@@ -20,6 +18,8 @@ from .engine_loads import LoadWatch
 from .fleet import Fleet
 from .pool import Pool
 from .printable import printable
+from .small_answer import fetch
+from .upstream.contract import TransportError
 
 log = logging.getLogger("weir.probes")
 
@@ -32,32 +32,26 @@ class Probes:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._tasks: list[asyncio.Task[None]] = []
-        self._client: httpx2.AsyncClient | None = None
         self._told: set[tuple[str, str]] = set()
 
     def start(self) -> None:
-        self._client = httpx2.AsyncClient(
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0), trust_env=False
-        )
         for pool in self._fleet.pools.values():
             for endpoint in pool.endpoints.values():
-                self._tasks.append(asyncio.get_running_loop().create_task(self._watch(pool, endpoint, self._client)))
+                self._tasks.append(asyncio.get_running_loop().create_task(self._watch(pool, endpoint)))
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._client is not None:
-            await self._client.aclose()
 
-    async def _watch(self, pool: Pool, endpoint: Endpoint, client: httpx2.AsyncClient) -> None:
+    async def _watch(self, pool: Pool, endpoint: Endpoint) -> None:
         rules = pool.config.health
-        load = LoadWatch(endpoint, client, rules.timeout_s)
-        facts = FactWatch(endpoint, client, rules.timeout_s)
+        load = LoadWatch(endpoint, rules.timeout_s)
+        facts = FactWatch(endpoint, rules.timeout_s)
         while True:
             loads = False
             try:
-                failure, loads = await self._probe(endpoint, client, rules.timeout_s)
+                failure, loads = await self._probe(endpoint, rules.timeout_s)
             except Exception as fault:
                 self._unforeseen(endpoint, fault)
                 failure = f"probe failed: {type(fault).__name__}"
@@ -71,7 +65,7 @@ class Probes:
                 endpoint.recognised = False  # what comes back may be another version, or another engine
             else:
                 try:
-                    if not endpoint.recognised and await self._recognise(endpoint, client, rules.timeout_s):
+                    if not endpoint.recognised and await self._recognise(endpoint, rules.timeout_s):
                         load.recognised()
                         facts.recognised()
                     asked_s = time.monotonic()
@@ -90,30 +84,25 @@ class Probes:
             frames = "".join(traceback.format_tb(fault.__traceback__))
             log.error("a probe of endpoint %s failed by a fault of Weir's: %s\n%s", endpoint.id, name, frames)
 
-    async def _probe(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> tuple[str | None, bool]:
+    async def _probe(self, endpoint: Endpoint, timeout_s: float) -> tuple[str | None, bool]:
         """Returns why the endpoint cannot serve, or None; and whether it is only because it loads its model."""
-        url, headers = endpoint.question(endpoint.adapter.health_path)
+        question = endpoint.question(endpoint.adapter.health_path)
         try:
-            # The client's own timeouts are for each read: bytes that drip in would hold a probe for ever
-            async with (
-                asyncio.timeout(timeout_s),
-                client.stream("GET", url, headers=[*headers], timeout=None) as response,
-            ):
-                status = response.status_code
-                body = b"" if status < 500 else await _beginning(response)
+            answer = await fetch(endpoint.questions, question, timeout_s, READ_BYTES, lambda status: status >= 500)
         except TimeoutError:
             return f"no answer to a probe within {timeout_s:g} s", False
-        except httpx2.HTTPError as error:
-            return f"probe failed: {type(error).__name__}", False
+        except TransportError as error:
+            return f"probe failed: {error.kind}", False
+        status = answer.head.status
         # A server that has no such path lives, and says no more
         if status < 500:
             return None, False
-        return f"probe answered {status}", probe_says_loading(endpoint.adapter.name, status, body)
+        return f"probe answered {status}", probe_says_loading(endpoint.adapter.name, status, answer.body)
 
-    async def _recognise(self, endpoint: Endpoint, client: httpx2.AsyncClient, timeout_s: float) -> bool:
+    async def _recognise(self, endpoint: Endpoint, timeout_s: float) -> bool:
         try:
             async with asyncio.timeout(MOST_QUESTIONS * timeout_s):
-                found = await recognise(Questioner(client, endpoint.question, timeout_s))
+                found = await recognise(Questioner(endpoint.questions, endpoint.question, timeout_s))
         except TimeoutError:
             return False
         if found is None:
@@ -121,15 +110,6 @@ class Probes:
         endpoint.recognised = True
         _settle(endpoint, found)
         return True
-
-
-async def _beginning(response: httpx2.Response) -> bytes:
-    body = b""
-    async for part in response.aiter_raw():
-        body += part
-        if len(body) >= READ_BYTES:
-            break
-    return body
 
 
 def _settle(endpoint: Endpoint, found: Recognised) -> None:

@@ -24,7 +24,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 FAILURES: dict[str, Callable[[Pool, Endpoint], None]] = {
     "request": lambda p, e: p.failed(e, "500"),
-    "probe": lambda p, e: p.probed(e, "probe failed: ConnectError"),
+    "probe": lambda p, e: p.probed(e, "probe failed: connect"),
     "credential": lambda p, e: p.refused_credential(e),
 }
 

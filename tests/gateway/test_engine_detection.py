@@ -6,13 +6,13 @@ import gzip
 import time
 from collections.abc import Mapping
 
-import httpx2
 import pytest
 
 from adapters.types import EngineName
 from gateway.engine_detection import ANSWER_BYTES, MOST_QUESTIONS, Questioner, Recognised, recognise
 from tests.fakes.named_engines import ENGINES, cards, cut, engine, http, plain
 from tests.fakes.patience import WAIT_S
+from tests.fakes.questions import fresh_upstream, get
 from tests.fakes.script import Script, eof, hang, head, pause, raw, rst, wire
 from tests.fakes.scripted import ScriptedUpstream, chat_stream, unused_port
 
@@ -20,8 +20,11 @@ NAMES = sorted(ENGINES)
 
 
 async def asked(url: str, timeout_s: float = WAIT_S, *headers: tuple[bytes, bytes]) -> Recognised | None:
-    async with httpx2.AsyncClient(trust_env=False) as client:
-        return await recognise(Questioner(client, lambda path: (url + path, headers), timeout_s))
+    upstream = fresh_upstream(url)
+    try:
+        return await recognise(Questioner(upstream, lambda path, more: get(path, *headers, *more), timeout_s))
+    finally:
+        await upstream.aclose()
 
 
 async def found(paths: Mapping[str, Script], timeout_s: float = WAIT_S) -> Recognised | None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import httpx2
 import pytest
 
 from gateway.config import Config
@@ -15,6 +14,8 @@ from gateway.endpoint import Endpoint
 from gateway.engine_detection import Questioner
 from gateway.fleet import Fleet
 from gateway.probes import Probes
+from gateway.upstream.native import NativeUpstream
+from tests.fakes.probing import probing as one_probed
 from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n"
@@ -97,20 +98,36 @@ async def test_an_engine_that_tells_its_name_drop_by_drop_is_probed_all_the_same
         assert not endpoint.recognised
 
 
-@pytest.mark.parametrize("fault", [RuntimeError("a\nb"), KeyError("prompt"), httpx2.InvalidURL("odd")])
+async def test_an_engine_behind_a_forward_proxy_is_probed_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0])
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(proxy, "127.0.0.1", 0) as server:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with one_probed("http://engine.test:8000", "vllm", transport="httpx2") as endpoint:
+            await eventually(lambda: asked.count(b"GET http://engine.test:8000/health HTTP/1.1") > 1)
+            assert not endpoint.health.misses
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("a\nb"), KeyError("prompt"), ValueError("odd")])
 async def test_what_nobody_foresaw_counts_as_a_failure_and_ends_no_watch(
     fault: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failing = [True]
-    stream = httpx2.AsyncClient.stream
+    send = NativeUpstream.send
 
-    def fails(client: httpx2.AsyncClient, *args: Any, **kwargs: Any) -> Any:
+    async def fails(upstream: NativeUpstream, *args: Any, **kwargs: Any) -> Any:
         if failing[0]:
             raise fault
-        return stream(client, *args, **kwargs)
+        return await send(upstream, *args, **kwargs)
 
     async with ScriptedUpstream(chat_stream()) as u:
-        monkeypatch.setattr(httpx2.AsyncClient, "stream", fails)
+        monkeypatch.setattr(NativeUpstream, "send", fails)
         async with probing(u.url) as endpoints:
             await eventually(lambda: sum(e.healthy for e in endpoints) == 1)
             sick = next(e for e in endpoints if not e.healthy)

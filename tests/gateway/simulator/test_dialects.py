@@ -15,6 +15,7 @@ from gateway.simulator.batching import Pace
 from gateway.simulator.dialects import DIALECTS
 from gateway.simulator.server import Settings
 from tests.fakes.patience import WAIT_S
+from tests.fakes.questions import fresh_upstream, get
 from tests.gateway.simulator.dialect_calls import ENDLESS, SKY, TOOLS, WEATHER, chunks_of, settings
 from tests.gateway.simulator.served import serve
 
@@ -170,9 +171,10 @@ async def test_it_says_of_itself_what_the_engine_says(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", ALL)
 async def test_the_gateway_recognises_it(dialect: str) -> None:
-    async with serve(settings(dialect)) as engine, httpx2.AsyncClient(timeout=WAIT_S) as client:
-        url = engine.url
-        found = await recognise(Questioner(client, lambda path: (url + path, ()), WAIT_S))
+    async with serve(settings(dialect)) as engine:
+        upstream = fresh_upstream(engine.url)
+        found = await recognise(Questioner(upstream, lambda path, headers: get(path, *headers), WAIT_S))
+        await upstream.aclose()
         assert found is not None
         assert found.engine == dialect
 
