@@ -37,7 +37,7 @@ def target_version(target: dict[str, Any], replace: dict[str, str]) -> str:
         python = python.replace(f"@{name}@", value)
     found = installed_versions(python, target.get("packages", [])) if python else {}
     version = ", ".join(f"{name} {number}" for name, number in found.items())
-    if version:
+    if "uvicorn" in found:  # the others are Python packages that bring a compiled program
         version = f"{version}, {interpreter(python)}"
     return f"{version} ({commit()})" if target["name"] == "weir" and version else version or target.get("version", "")
 
