@@ -15,7 +15,9 @@ from gateway.engine_detection import Questioner
 from gateway.fleet import Fleet
 from gateway.probes import Probes
 from gateway.upstream.native import NativeUpstream
+from tests.fakes.named_engines import http
 from tests.fakes.probing import probing as one_probed
+from tests.fakes.script import wire
 from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n"
@@ -99,18 +101,11 @@ async def test_an_engine_that_tells_its_name_drop_by_drop_is_probed_all_the_same
 
 
 async def test_an_engine_behind_a_forward_proxy_is_probed_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bytes] = []
-
-    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0])
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(proxy, "127.0.0.1", 0) as server:
-        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        async with one_probed("http://engine.test:8000", "vllm", transport="httpx2") as endpoint:
-            await eventually(lambda: asked.count(b"GET http://engine.test:8000/health HTTP/1.1") > 1)
+    url = "http://engine.test:8000"
+    async with ScriptedUpstream(chat_stream(), plain={f"{url}/health": [wire(http(b""))]}) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        async with one_probed(url, "vllm", transport="httpx2") as endpoint:
+            await eventually(lambda: [request.target for request in proxy.probes].count(f"{url}/health") > 1)
             assert not endpoint.health.misses
 
 
