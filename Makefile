@@ -162,4 +162,4 @@ hooks: setup ## run the checks before each commit
 	$(BIN)/pre-commit install
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) $(CLIENTS) $(VLLM) $(NODE_TESTS)/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) $(VLLM) $(BENCH) $(NODE_TESTS)/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
