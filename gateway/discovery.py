@@ -8,9 +8,8 @@ import sys
 
 from .config import Config, EndpointConfig, PoolConfig
 from .config.values import model_name
-from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
+from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, plain_question, recognise
 from .printable import printable
-from .upstream.contract import WireRequest
 from .upstream.native import NativeUpstream
 
 log = logging.getLogger("weir.discovery")
@@ -54,7 +53,7 @@ async def discover(listen: str) -> Config:
 
 async def _look(port: int) -> tuple[str, Recognised] | None:
     url, upstream = f"http://{HOST}:{port}", NativeUpstream(HOST, port, tls=None, idle_s=0)
-    questioner = Questioner(upstream, lambda path, headers: WireRequest("GET", path, headers, b""), PROBE_S)
+    questioner = Questioner(upstream, plain_question, PROBE_S)
     try:
         async with asyncio.timeout(LOOK_S):
             engine = await recognise(questioner)

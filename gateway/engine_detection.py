@@ -138,6 +138,11 @@ class Questioner:
         return Reply(answer.head.status, server.decode("latin-1"), body, answer.too_long, etag)
 
 
+def plain_question(path: str, headers: tuple[Header, ...]) -> WireRequest:
+    """Returns what asks a server of which nothing is configured."""
+    return WireRequest("GET", path, headers, b"")
+
+
 async def recognise(questioner: Questioner) -> Recognised | None:
     """Returns the engine that answers; None if nothing does, nothing that lists models, or not every question in time.
 

@@ -142,7 +142,7 @@ class Supervisor:
     def _hear(self, place: _Place) -> None:
         line = place.line
         assert line is not None
-        if worker.READY not in _received(line):
+        if worker.READY not in worker.received(line):
             self._selector.unregister(line)  # its end: the process is dying, and is reaped
             return
         place.ready = True
@@ -260,13 +260,6 @@ class Supervisor:
 
 def _noted(number: int, frame: object) -> None:
     """The number has been written where the supervisor waits."""
-
-
-def _received(line: socket.socket) -> bytes:
-    try:
-        return line.recv(64)
-    except OSError:
-        return b""
 
 
 def _how(status: int) -> str:

@@ -33,6 +33,14 @@ def run(config: Config, seat: Seat, line: socket.socket) -> int:
     return uvloop.run(_work(config, seat, line))
 
 
+def received(line: socket.socket) -> bytes:
+    """Returns what the other process has said, b"" once it is gone: also if it died without reading all it was told."""
+    try:
+        return line.recv(64)
+    except ConnectionError:
+        return b""
+
+
 async def _work(config: Config, seat: Seat, line: socket.socket) -> int:
     running = await server.start(config, seat=seat)
     stopping = Stopping(running)
@@ -41,10 +49,7 @@ async def _work(config: Config, seat: Seat, line: socket.socket) -> int:
     line.setblocking(False)
 
     def heard() -> None:
-        try:
-            words = line.recv(64)
-        except ConnectionError:  # the supervisor died before it read that this worker is ready
-            words = b""
+        words = received(line)
         if not words:
             loop.remove_reader(line)
         if HURRY in words:

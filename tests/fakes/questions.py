@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from gateway.upstream.contract import WireRequest
 from gateway.upstream.native import NativeUpstream
-from policies.types import Header
 
 
 def fresh_upstream(url: str) -> NativeUpstream:
     """A new connection for each question."""
     parts = urlsplit(url)
     return NativeUpstream(parts.hostname or "", parts.port or 80, tls=None, idle_s=0)
-
-
-def get(path: str, *headers: Header) -> WireRequest:
-    return WireRequest("GET", path, headers, b"")

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import pytest
 
 from adapters.types import EngineName
-from gateway.engine_detection import ANSWER_BYTES, MOST_QUESTIONS, Questioner, Recognised, recognise
+from gateway.engine_detection import ANSWER_BYTES, MOST_QUESTIONS, Questioner, Recognised, plain_question, recognise
 from tests.fakes.named_engines import ENGINES, cards, cut, engine, http, plain
 from tests.fakes.patience import WAIT_S
-from tests.fakes.questions import fresh_upstream, get
+from tests.fakes.questions import fresh_upstream
 from tests.fakes.script import Script, eof, hang, head, pause, raw, rst, wire
 from tests.fakes.scripted import ScriptedUpstream, chat_stream, unused_port
 
@@ -22,7 +22,9 @@ NAMES = sorted(ENGINES)
 async def asked(url: str, timeout_s: float = WAIT_S, *headers: tuple[bytes, bytes]) -> Recognised | None:
     upstream = fresh_upstream(url)
     try:
-        return await recognise(Questioner(upstream, lambda path, more: get(path, *headers, *more), timeout_s))
+        return await recognise(
+            Questioner(upstream, lambda path, more: plain_question(path, (*headers, *more)), timeout_s)
+        )
     finally:
         await upstream.aclose()
 

@@ -10,12 +10,12 @@ import httpx2
 import openai
 import pytest
 
-from gateway.engine_detection import Questioner, recognise
+from gateway.engine_detection import Questioner, plain_question, recognise
 from gateway.simulator.batching import Pace
 from gateway.simulator.dialects import DIALECTS
 from gateway.simulator.server import Settings
 from tests.fakes.patience import WAIT_S
-from tests.fakes.questions import fresh_upstream, get
+from tests.fakes.questions import fresh_upstream
 from tests.gateway.simulator.dialect_calls import ENDLESS, SKY, TOOLS, WEATHER, chunks_of, settings
 from tests.gateway.simulator.served import serve
 
@@ -173,7 +173,7 @@ async def test_it_says_of_itself_what_the_engine_says(dialect: str) -> None:
 async def test_the_gateway_recognises_it(dialect: str) -> None:
     async with serve(settings(dialect)) as engine:
         upstream = fresh_upstream(engine.url)
-        found = await recognise(Questioner(upstream, lambda path, headers: get(path, *headers), WAIT_S))
+        found = await recognise(Questioner(upstream, plain_question, WAIT_S))
         await upstream.aclose()
         assert found is not None
         assert found.engine == dialect
