@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.fakes.script import (
@@ -34,43 +34,57 @@ def told_so_far(body: dict[str, Any]) -> tuple[bool, str]:
     return True, last["content"] if last["role"] == "assistant" else ""
 
 
-def storyteller(tokens: Sequence[str], *, breaks_after: int | None = None, breaks: Sequence[Step] = (eof(),)) -> Answer:
-    """Answers with these tokens, one a chunk, or with those that are left of them.
+def storyteller(
+    tokens: Sequence[str],
+    *,
+    breaks_after: int | None = None,
+    breaks: Sequence[Step] = (eof(),),
+    joins: int = 1,
+    count: Callable[[str], int] | None = None,
+) -> Answer:
+    """Answers with these tokens, or with what is left of them.
 
     Args:
         tokens: The whole answer.
         breaks_after: So many chunks of each stream, and then ``breaks``.
         breaks: How it breaks off.
+        joins: So many tokens a chunk.
+        count: Of the tokens of a text, as its tokenizer makes them; those of the answer, if it is not given.
     """
+
+    def counted(held: str) -> int:
+        return count(held) if count is not None else len(tokens) - len(_left(tokens, held))
 
     def answer(request: Request) -> Script:
         body = request.json()
         if request.target == "/tokenize":
             held = str(body.get("content", body.get("prompt")))
-            return json_answer({"tokens": _tokens_in(tokens, held)})
+            return json_answer({"tokens": [0] * counted(held)})
         chat, held = told_so_far(body)
-        known = len(_tokens_in(tokens, held))
-        most = body.get("max_tokens") or len(tokens)
-        left = list(tokens[known:])[:most]
-        finish = "stop" if known + len(left) == len(tokens) else "length"
-        shown = [delta({"content": each}) if chat else text(each) for each in left]
+        left = _left(tokens, held)
+        given = left[: body.get("max_tokens") or len(tokens)]
+        finish = "stop" if len(given) == len(left) else "length"
+        chunks = ["".join(given[at : at + joins]) for at in range(0, len(given), joins)]
+        shown = [delta({"content": each}) if chat else text(each) for each in chunks]
         script: list[Step] = [head(200, "sse"), *([role()] if chat else []), *shown[:breaks_after]]
-        if breaks_after is not None and breaks_after <= len(left):
+        if breaks_after is not None and breaks_after <= len(shown):
             return [*script, *breaks]
-        counts = usage_object(PROMPT_TOKENS + known, len(left))
+        counts = usage_object(PROMPT_TOKENS + counted(held), len(given))
         last = [fin(finish) if chat else text("", finish=finish), event(chunk([], usage=counts)), done(), end()]
         return [*script, *last]
 
     return answer
 
 
-def _tokens_in(tokens: Sequence[str], held: str) -> list[int]:
-    """The numbers of the tokens that make up the text."""
-    at, found = 0, list[int]()
+def _left(tokens: Sequence[str], held: str) -> list[str]:
+    """What is left of the answer behind that beginning, which may end within a token."""
+    whole = "".join(tokens)
+    assert whole.startswith(held), f"{held!r} is no beginning of the answer"
+    at = 0
     for number, token in enumerate(tokens):
         if at >= len(held):
-            break
-        assert held.startswith(token[: len(held) - at], at), f"{held!r} is no beginning of the answer"
+            return list(tokens[number:])
         at += len(token)
-        found.append(number)
-    return found
+        if at > len(held):
+            return [whole[len(held) : at], *tokens[number + 1 :]]
+    return []

@@ -10,6 +10,7 @@ import pytest
 
 from tests.fakes.gateway import RunningGateway, config, running_gateway
 from tests.fakes.raw_client import Reply, r0, request_bytes, t0
+from tests.fakes.resuming import WITH_USAGE, broken_at_a, pool, usage_of
 from tests.fakes.script import Script, Step, delta, event, fin, hang, head, json_answer, role, rst, tok, wire
 from tests.fakes.scripted import Answer, Request, ScriptedUpstream, chat_stream, eof, eventually, gate
 from tests.fakes.storyteller import PROMPT_TOKENS, storyteller
@@ -17,18 +18,6 @@ from tests.fakes.storyteller import PROMPT_TOKENS, storyteller
 STORY = ["Once", " upon", " a", " time", ",", " there", ' was "a"', " dragon\n", "\\o/", "."]
 FLAT = [token.strip("\n") for token in STORY]
 UNICODE = ["na", "ï", "ve", " caf", "é", " 日本", "語", " 🎉", "\n\n", "!"]
-PATIENT: dict[str, Any] = {"failures": 1000, "interval": "1h"}
-WITH_USAGE = {"include_usage": True}
-
-
-def pool(*urls: str, engine: str = "llamacpp", weights: Sequence[str | None] = (), **options: object) -> str:
-    """Endpoints a, b, c, ... of equal weights, unless told otherwise."""
-    labels = weights or ["w"] * len(urls)
-    endpoints = [
-        {"id": name, "url": url, "engine": engine} | ({} if label is None else {"weights": label})
-        for name, url, label in zip("abc", urls, labels, strict=False)
-    ]
-    return config(*endpoints, pool_options={"health": PATIENT, **options})
 
 
 def assert_one_stream(reply: Reply, story: Sequence[str], *, parts: int = 2) -> None:
@@ -46,21 +35,6 @@ def assert_one_stream(reply: Reply, story: Sequence[str], *, parts: int = 2) -> 
     comments = [comment for block in reply.blocks for comment in block.comments]
     assert f"attempts={parts} " in comments[-1]
     assert ("resumed=1" in comments[-1]) is (parts > 1)
-
-
-def usage_of(reply: Reply) -> tuple[int, int, int]:
-    (usage,) = [each["usage"] for each in reply.chunks if each.get("usage")]
-    assert "weir_estimated" not in usage
-    return usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]
-
-
-async def broken_at_a(gw: RunningGateway, body: dict[str, Any], path: str = "/v1/chat/completions") -> Reply:
-    """Asks until a was asked first: the policy begins at either."""
-    for _ in range(2):
-        reply = await gw.post(body, path)
-        if reply.header("x-weir-endpoint") == "a":
-            return reply
-    raise AssertionError("a was never asked")
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])

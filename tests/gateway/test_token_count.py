@@ -7,29 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fakes.gateway import config, running_gateway
+from tests.fakes.gateway import running_gateway
 from tests.fakes.raw_client import Reply, r0
-from tests.fakes.script import (
-    Script,
-    Step,
-    chunk,
-    delta,
-    done,
-    end,
-    eof,
-    event,
-    fin,
-    head,
-    json_answer,
-    role,
-    usage_object,
-)
-from tests.fakes.scripted import Answer, Request, ScriptedUpstream
-from tests.fakes.storyteller import PROMPT_TOKENS
+from tests.fakes.resuming import WITH_USAGE, broken_at_a, pool, usage_of
+from tests.fakes.scripted import ScriptedUpstream
+from tests.fakes.storyteller import PROMPT_TOKENS, storyteller
 
 Count = Callable[[str], int]  # of the tokens of a text
-WITH_USAGE = {"include_usage": True}
-PATIENT = {"failures": 1000, "interval": "1h"}
 
 
 def in_text(text: str) -> int:
@@ -47,60 +31,19 @@ def with_line_ends(text: str) -> int:
     return len(re.findall(r" ?\w+|[^\w\s]+\n*|\s+", text))
 
 
-def saying(tokens: list[str], breaks_after: int | None, joins: int = 1, count: Count = in_text) -> Answer:
-    """A vLLM that says these tokens, so many a chunk, and goes on in the middle of one."""
-    whole = "".join(tokens)
-
-    def left_of(held: str) -> list[str]:
-        at = 0
-        for number, token in enumerate(tokens):
-            if at >= len(held):
-                return tokens[number:]
-            at += len(token)
-            if at > len(held):
-                return [whole[len(held) : at], *tokens[number + 1 :]]
-        return []
-
-    def answer(request: Request) -> Script:
-        body = request.json()
-        if request.target == "/tokenize":
-            return json_answer({"tokens": [0] * count(body["prompt"])})
-        last = body["messages"][-1]
-        held = last["content"] if last["role"] == "assistant" else ""
-        left = left_of(held)
-        given = left[: body["max_tokens"]]
-        chunks = ["".join(given[at : at + joins]) for at in range(0, len(given), joins)]
-        shown: list[Step] = [delta({"content": each}) for each in chunks]
-        if breaks_after is not None:
-            return [head(200, "sse"), role(), *shown[:breaks_after], eof()]
-        counts = usage_object(PROMPT_TOKENS + count(held), len(given))
-        finish = fin("stop" if len(given) == len(left) else "length")
-        return [head(200, "sse"), role(), *shown, finish, event(chunk([], usage=counts)), done(), end()]
-
-    return answer
-
-
 async def resumed(tokens: list[str], limit: int, breaks_after: int, joins: int = 1, count: Count = in_text) -> Reply:
     async with (
-        ScriptedUpstream(saying(tokens, breaks_after, joins, count)) as a,
-        ScriptedUpstream(saying(tokens, None, count=count)) as b,
+        ScriptedUpstream(storyteller(tokens, breaks_after=breaks_after, joins=joins, count=count)) as a,
+        ScriptedUpstream(storyteller(tokens, count=count)) as b,
+        running_gateway(pool(a.url, b.url, engine="vllm")) as gw,
     ):
-        endpoints = [
-            {"id": name, "url": url, "engine": "vllm", "weights": "w"} for name, url in (("a", a.url), ("b", b.url))
-        ]
-        async with running_gateway(config(*endpoints, pool_options={"health": PATIENT})) as gw:
-            while True:
-                reply = await gw.post(r0(max_tokens=limit, stream_options=WITH_USAGE))
-                if reply.header("x-weir-endpoint") == "a":
-                    return reply
+        return await broken_at_a(gw, r0(max_tokens=limit, stream_options=WITH_USAGE))
 
 
 def assert_whole(reply: Reply, tokens: list[str], limit: int) -> None:
     assert reply.content() == "".join(tokens[:limit])
     assert reply.finishes() == ["length"]
-    (usage,) = [each["usage"] for each in reply.chunks if each.get("usage")]
-    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (PROMPT_TOKENS, limit)
-    assert "weir_estimated" not in usage
+    assert usage_of(reply) == (PROMPT_TOKENS, limit, PROMPT_TOKENS + limit)
 
 
 LIST = ["1", ".", " Red", ".", "\n\n", "2", ".", " Blue", ".", "\n\n", "3", ".", " Green", "."]
