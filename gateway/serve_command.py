@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 
 import uvloop
@@ -43,6 +44,9 @@ def run(args: argparse.Namespace) -> int:
     config = uvloop.run(_configured(args.config, args.listen, args.workers))
     if config is None:
         return 1
+    cores = os.cpu_count() or 1
+    if args.workers > cores:
+        log.warning("%d workers for %d cores: those above one for each core only take memory", args.workers, cores)
     try:
         return supervise(config, args.workers, lambda bound: _tell_serving(bound, args.workers))
     except CannotListen as error:

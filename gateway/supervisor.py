@@ -34,6 +34,8 @@ QUICK_S = 10.0
 """A worker that dies sooner than this has not served well."""
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 30.0
+MOST_STARTING = max(os.cpu_count() or 1, 2)
+"""Workers that start at the same time: more of them would be no sooner there, and hold up who wants to end them."""
 KILL_S = 5.0
 """For a worker to end after all it may wait for; then it is killed."""
 
@@ -128,7 +130,8 @@ class Supervisor:
 
     def _wait(self) -> None:
         now_s = time.monotonic()
-        until_s = min(self._kill_s, *(place.due_s for place in self._places))
+        begin_s = min(place.due_s for place in self._places) if self._room() else inf
+        until_s = min(self._kill_s, begin_s)
         for key, _ in self._selector.select(None if until_s == inf else max(until_s - now_s, 0.0)):
             if key.fileobj is self._wakes:
                 for number in self._wakes.recv(4096):
@@ -150,7 +153,7 @@ class Supervisor:
             self._served = True
             if not self._stops:
                 for other in self._places[1:]:
-                    self._begin(other)
+                    other.due_s = time.monotonic()
         if self._told is not None and all(other.ready for other in self._places):
             self._told()
             self._told = None
@@ -210,9 +213,14 @@ class Supervisor:
         log.warning("worker %d %s; another takes its place in %.1f s", number, _how(status), wait_s)
 
     def _begin_due(self) -> None:
-        for place in self._places:
-            if place.due_s <= time.monotonic():
-                self._begin(place)
+        now_s = time.monotonic()
+        due = [place for place in self._places if place.due_s <= now_s]
+        for place in due[: self._room()]:
+            self._begin(place)
+
+    def _room(self) -> int:
+        """Returns how many more may start now."""
+        return max(MOST_STARTING - sum(place.pid is not None and not place.ready for place in self._places), 0)
 
     # --- the living
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gateway.flight_log import BATCH
-from gateway.supervisor import LONGEST_WAIT_S, restart_wait_s
+from gateway.supervisor import LONGEST_WAIT_S, MOST_STARTING, restart_wait_s
 from gateway.worker import READY
 from tests.fakes.flown import Samples, samples, total
 from tests.fakes.gateway import config
@@ -92,18 +92,24 @@ class Served:
         """The processes of all workers, once all of them are there."""
         async with asyncio.timeout(WITHIN_S):
             while True:
-                found = {int(name) for name in os.listdir("/proc") if name.isdecimal() and self._is_worker(name)}
+                found = workers_of(self.process.pid)
                 if len(found) == WORKERS:
                     return found
                 await asyncio.sleep(0.02)
 
-    def _is_worker(self, pid: str) -> bool:
-        try:
-            status = Path("/proc", pid, "status").read_text()
-        except OSError:  # it has just ended
-            return False
-        parent = re.search(r"^PPid:\t(\d+)$", status, re.MULTILINE)
-        return parent is not None and int(parent[1]) == self.process.pid and "\nState:\tZ" not in status
+
+def workers_of(supervisor: int) -> set[int]:
+    """The processes of all workers that are there now."""
+    return {int(name) for name in os.listdir("/proc") if name.isdecimal() and _is_child(name, supervisor)}
+
+
+def _is_child(pid: str, parent: int) -> bool:
+    try:
+        status = Path("/proc", pid, "status").read_text()
+    except OSError:  # it has just ended
+        return False
+    found = re.search(r"^PPid:\t(\d+)$", status, re.MULTILINE)
+    return found is not None and int(found[1]) == parent and "\nState:\tZ" not in status
 
 
 @asynccontextmanager
@@ -337,6 +343,23 @@ async def test_a_second_signal_ends_all_streams(tmp_path: Path) -> None:
             assert reply.stream_error is not None
             assert reply.stream_error["code"] == "shutting_down"
         await ended_well(served.process)
+
+
+async def test_a_signal_is_heard_while_workers_start(tmp_path: Path) -> None:
+    many = 8 * MOST_STARTING
+    path, seen = tmp_path / "weir.yaml", set[int]()
+    path.write_text(config("http://127.0.0.1:9", listen=f"127.0.0.1:{unused_port()}"))
+    async with weir("serve", "-c", str(path), "--workers", str(many)) as process, asyncio.timeout(WITHIN_S):
+        while len(seen) < 2:
+            seen |= workers_of(process.pid)
+            await asyncio.sleep(0)
+        process.signal()
+        ended = asyncio.create_task(ended_well(process))
+        while not ended.done():
+            seen |= workers_of(process.pid)
+            await asyncio.sleep(0)
+        await ended
+    assert len(seen) <= many / 2
 
 
 async def test_workers_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
