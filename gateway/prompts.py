@@ -172,11 +172,11 @@ class Prompts:
 
     def _believed(self, prompt: Prompt, tokens: int) -> dict[str, int]:
         held, trust = prompt.held, self._trust
-        numbers = set(held.values())
-        if len(numbers) == 1:
-            believed = dict.fromkeys(held, prompt.cached_tokens(tokens, numbers.pop()))
+        numbers = [*held.values()]
+        if numbers.count(numbers[0]) == len(numbers):
+            believed = dict.fromkeys(held, prompt.cached_tokens(tokens, numbers[0]))
         else:
-            by_blocks = {blocks: prompt.cached_tokens(tokens, blocks) for blocks in numbers}
+            by_blocks = {blocks: prompt.cached_tokens(tokens, blocks) for blocks in set(numbers)}
             believed = {name: by_blocks[blocks] for name, blocks in held.items()}
         if trust:
             now_s = perf_counter()

@@ -192,6 +192,12 @@ def test_of_many_alike_none_is_left_out() -> None:
     assert len(share(*[endpoint(f"e{i}") for i in range(40)], turns=3000)) == 40
 
 
+def test_what_all_hold_tells_none_of_them_from_another() -> None:
+    crowd = [endpoint(f"e{i}", pending_tokens=20_000) for i in range(40)]
+    everywhere = RouteQuery(prompt_tokens=8000, cached_tokens={f"e{i}": 6000 for i in range(40)})
+    assert len(share(*crowd, query=everywhere, turns=3000)) == 40
+
+
 @settings(deadline=None)
 @given(data=st.data())
 def test_whatever_is_known_or_not_an_eligible_endpoint_is_chosen(data: st.DataObject) -> None:
