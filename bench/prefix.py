@@ -1,10 +1,10 @@
-"""What a routing decision by prefixes costs: reading the prompt, looking its blocks up, a choice, noting what was sent.
+"""What a whole routing decision costs: reading the prompt, looking its blocks up, a choice, noting what was sent.
 
 python -m bench.prefix [--endpoints 64] [--seconds 1.0]
 
-Times are of this thread's CPU, the best of many rounds. The choice is the least in flight of all endpoints: what a
-policy takes longer than that comes on top. A body above 256 KiB is read in a thread; the last lines show how long the
-event loop is held meanwhile.
+Times are of this thread's CPU, the best of many rounds; a loop that does nothing tells how fast the machine is at the
+time. The choice is the default policy's, by predicted latency, and the view that it is made from. A body above 256 KiB
+is read in a thread; the last lines show how long the event loop is held meanwhile.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ import argparse
 import asyncio
 import json
 from collections.abc import Callable
+from random import getrandbits
 from time import perf_counter, thread_time
 
 from adapters.bodies import read_object
 from adapters.capabilities import needed
 from adapters.types import GatewayRequest
 from gateway.prompts import OFF_LOOP_BYTES, Prompts, read_prompt
-from policies.routing.least_in_flight import LeastInFlight
-from policies.types import EndpointSnapshot, PoolView, RouteQuery
+from policies.routing.latency import Latency
+from policies.types import PoolView
+
+from .routing.decision import calibration_us
+from .routing.decision import endpoints as learnt_endpoints
 
 WORDS = "The weir holds the river back, and lets it go where it will. "
 SIZES_BYTES = (8_192, 18_432, 1_048_576)
@@ -52,7 +56,8 @@ def best_us(step: Callable[[], object], seconds: float) -> float:
 
 def measure(size_bytes: int, endpoints: int, seconds: float, *, everywhere: bool) -> tuple[float, ...]:
     """Returns microseconds of reading, looking up, choosing and noting; one endpoint knows the prompt, or all do."""
-    names = [f"e{i}" for i in range(endpoints)]
+    slots = learnt_endpoints(endpoints)
+    names = [slot.seen.endpoint_id for slot in slots]
     prompts, asked = Prompts(names, MEMORY_BYTES), request(size_bytes)
     prefixes = prompts.prefixes
     assert prefixes is not None
@@ -62,11 +67,16 @@ def measure(size_bytes: int, endpoints: int, seconds: float, *, everywhere: bool
     prompt = read_prompt(asked, needs, prefixes=True)
     for name in names if everywhere else names[:1]:
         prompts.sent(prompt, name)
-    view = PoolView(1.0, 7, tuple([EndpointSnapshot(name, "healthy", i % 5) for i, name in enumerate(names)]))
-    query, policy = RouteQuery(prompt_tokens=2000, blocks=prompt.blocks), LeastInFlight()
+    policy = Latency()
+    _, query = prompts.known(prompt, needs)
+
+    def choose() -> object:
+        view = PoolView(40.0, 1, tuple([slot.seen for slot in slots]), getrandbits(64))  # as gateway/pool.py does it
+        return policy.choose(view, query)
+
     read_us = best_us(lambda: read_prompt(asked, needs, prefixes=True), seconds)
     find_us = best_us(lambda: prompts.known(prompt, needs), seconds)
-    choose_us = best_us(lambda: policy.choose(view, query), seconds)
+    choose_us = best_us(choose, seconds)
     note_us = best_us(lambda: prompts.sent(prompt, names[0]), seconds)
     return read_us, find_us, choose_us, note_us
 
@@ -90,6 +100,7 @@ def main() -> None:
     parser.add_argument("--endpoints", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each figure")
     asked = parser.parse_args()
+    print(f"1,000 additions {calibration_us():.1f} us")
     print(f"{'prompt':>9} {'known at':>8} {'read':>8} {'look up':>8} {'choose':>8} {'note':>8} {'all':>8}  us of CPU")
     for size_bytes in SIZES_BYTES:
         for everywhere in (False, True):

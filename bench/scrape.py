@@ -49,8 +49,9 @@ def fill(metrics: Metrics, of: Fleet) -> None:
             for step in range(1, 20):
                 took_s = 0.002 * step**2
                 attempt = AttemptRecord(
-                    endpoint, "why", 10.1, 10.2, 10.2, first_output_s=10.2 + took_s, ended_s=14.0, outcome="ok"
-                )
+                    endpoint, "why", 10.1, connected_s=10.2, sent_s=10.2, first_output_s=10.2 + took_s, ended_s=14.0,
+                    outcome="ok",
+                )  # fmt: skip
                 flown = FlightRecord(
                     "id", "POST", "/v1/chat/completions", 10.0, 1.7e9, [attempt], "chat", pool.name, pool.name, True,
                     body_read_s=10.1, admitted_s=10.1, first_output_s=10.2 + took_s, last_output_s=13.9,

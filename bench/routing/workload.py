@@ -79,6 +79,21 @@ def bimodal() -> Trace:
     return tuple(c._replace(output_tokens=1500 if random.random() < 0.1 else 30) for c in azure("conv"))
 
 
+@lru_cache
+def six_tenants() -> Trace:
+    """Six times Mooncake's conversations, each with prefixes of its own and begun at another point of either part."""
+    trace, split = mooncake(), held_out_from_s(mooncake())
+    own = max(max(call.blocks) for call in trace) + 1
+    calls: list[Call] = []
+    for call in trace:
+        begin, end = (split, trace[-1].at_s) if call.at_s >= split else (trace[0].at_s, split)
+        for tenant in range(6):
+            at_s = begin + (call.at_s - begin + tenant * (end - begin) / 6) % (end - begin)
+            blocks = tuple([tenant * own + block for block in call.blocks])
+            calls.append(call._replace(at_s=at_s, blocks=blocks))
+    return tuple(sorted(calls))
+
+
 def held_out_from_s(trace: Trace) -> float:
     return trace[-1].at_s - HELD_OUT_S
 
@@ -126,6 +141,7 @@ SCENARIOS = {
             lambda: azure("conv"),
             fault=Fault(2, 100.0, share=0.05),
         ),
+        Scenario("S11", "48 engines, six tenants with Mooncake's conversations", _MIXED * 6, six_tenants),
         Scenario("S9", "S2 on physically plausible A100s", ("vllm-real",) * 4 + ("tgi",) * 3 + ("ollama",), azure_both),
     )
 }
