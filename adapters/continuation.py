@@ -95,6 +95,7 @@ class Rest(NamedTuple):
         echo: What the engine may repeat before it goes on; "" if it is too short to be told from an answer.
         ended: The answer has all its tokens; only its end is missing.
         estimated: ``counted`` is no count.
+        prompt_estimate_tokens: Of the client's own request.
     """
 
     request: GatewayRequest
@@ -103,6 +104,7 @@ class Rest(NamedTuple):
     echo: str
     ended: bool
     estimated: bool
+    prompt_estimate_tokens: int
 
 
 def goes_on(engine: str, operation: Operation) -> bool:
@@ -200,7 +202,7 @@ def rest(engine: str, request: GatewayRequest, pieces: list[str], counted: Count
         return str(error)
     echo = told if recipe.echoes and len(told) >= _ECHO_CHARS and len(pieces) > 1 else ""
     asked = request._replace(raw=raw, body={**request.body, **add})
-    return Rest(asked, counted, text[len(told) :], echo, ended, estimated)
+    return Rest(asked, counted, text[len(told) :], echo, ended, estimated, request.prompt_estimate_tokens)
 
 
 class CountRequest(NamedTuple):

@@ -76,6 +76,8 @@ class JoinedStream:
         """Returns the counts of the whole answer: its first prompt, and all that was said."""
         own, counted = self.tokens(), self._rest.counted
         prompt_tokens = max(own.prompt_tokens - counted.told, 0)
+        if own.estimated:  # by the bytes of the request that goes on
+            prompt_tokens = self._rest.prompt_estimate_tokens
         return Usage(
             prompt_tokens,
             counted.given + (0 if self._rest.ended else own.completion_tokens),

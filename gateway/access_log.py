@@ -27,8 +27,9 @@ KNOWN_KINDS = 1000
 
 _WAITS = '"longest_gap_s":%.6f,"client_write_wait_s":%.6f'
 _NO_WAITS = _WAITS % (0, 0)  # as whole answers have: to format numbers is most of the work
-_TOKENS = '"input_tokens":%d,"output_tokens":%d'
-_NO_TOKENS = '"input_tokens":null,"output_tokens":null'
+_COUNTED = '"input_tokens":%d,"output_tokens":%d,"tokens_source":"usage"'
+_ESTIMATED = '"input_tokens":%d,"output_tokens":%d,"tokens_source":"estimate"'
+_NO_TOKENS = '"input_tokens":null,"output_tokens":null,"tokens_source":null'
 _kind = attrgetter("method", "path", "pool", "model", "operation", "stream", "status", "outcome", "error_type")
 
 
@@ -78,7 +79,7 @@ class AccessLog:
         duration_s, queue_s, ttft_s = record.durations_s()
         gap_s, wait_s = record.longest_gap_s, record.client_write_wait_s
         waits = _WAITS % (gap_s, wait_s) if gap_s or wait_s else _NO_WAITS
-        tokens = _NO_TOKENS if usage is None else _TOKENS % usage[:2]
+        tokens = _NO_TOKENS if usage is None else (_ESTIMATED if usage.estimated else _COUNTED) % usage[:2]
         said = "" if record.content is None else _content(record.content)
         return (  # at most 30 parts: more of them CPython puts into a list first
             f'{{"ts":{record.received_unix_s:.6f},"level":"info","msg":"request","trace_id":"{record.trace_id}",'

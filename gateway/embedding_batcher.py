@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import reduce
 from math import inf
 from time import perf_counter
@@ -22,7 +23,7 @@ from .endpoint import Endpoint
 from .flight import AttemptRecord
 from .metrics import Metrics
 from .relay import Relay, TimedOut
-from .trace_context import context_headers
+from .trace_context import context_headers, new_span_id
 from .upstream.contract import ResponseHead
 
 if TYPE_CHECKING:
@@ -106,14 +107,13 @@ class _Batch:
         """The size of all members together; there is at least one."""
         return reduce(Extent.plus, [member.extent for member in self.members])
 
-    def tell(self, call: Call, attempt: AttemptRecord, relay: Relay) -> None:
+    def tell(self, call: Call, attempt: AttemptRecord) -> None:
         """Writes what became of the joined attempt into a member's own. The wait for it was no attempt yet."""
         joined = self.attempt
         call.record.admitted_s = attempt.chosen_s = joined.chosen_s
         attempt.connected_s, attempt.sent_s = joined.connected_s, joined.sent_s
         attempt.head_s, attempt.first_byte_s, attempt.status = joined.head_s, joined.first_byte_s, joined.status
         attempt.reused = joined.reused or call.follows  # a new connection is counted once
-        relay.head = self.head
         if self.speaker is not None and self.speaker[1] != attempt.span_id:
             attempt.joined = self.speaker
 
@@ -160,16 +160,21 @@ class EmbeddingBatcher:
             share = await member.outcome
         except BaseException:
             self._leave(batch, member)
-            if batch.task is not None:
-                batch.tell(call, attempt, relay)
+            if batch.task is None:  # it still waited
+                call.record.admitted_s = attempt.chosen_s = perf_counter()
+            else:
+                batch.tell(call, attempt)
+                relay.head = batch.head
             raise
         finally:
             self._deadlines.discard(member)
             del member  # it holds the failure, whose traceback holds this frame: garbage until a collection
-        if share is None:
+        if share is not None:
+            batch.tell(call, attempt)
+        elif batch.task is None:
             call.record.admitted_s = attempt.chosen_s = perf_counter()
         else:
-            batch.tell(call, attempt, relay)
+            _goes_alone(call, batch, attempt)
         return share
 
     # --- waiting
@@ -280,3 +285,13 @@ class EmbeddingBatcher:
         if endpoint.id not in self._warned:
             self._warned.add(endpoint.id)
             log.warning("endpoint %s gives no joined embeddings, so they are asked for twice: %s", endpoint.id, failure)
+
+
+def _goes_alone(call: Call, batch: _Batch, attempt: AttemptRecord) -> None:
+    """The engine refused the joined request: an attempt of its own, before the one that is still to be made."""
+    now_s = perf_counter()
+    joined = replace(attempt, outcome="client_error", error_type="not_joined", ended_s=now_s)
+    batch.tell(call, joined)
+    call.record.attempts.insert(-1, joined)
+    attempt.chosen_s, attempt.span_id = now_s, new_span_id()
+    attempt.route_s, attempt.decision = 0.0, None  # one choice for both

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from adapters.types import BYTES_PER_TOKEN, AnswerFacts, EngineTimings, Usage
@@ -162,16 +163,20 @@ class FlightRecord:
 
     @property
     def final(self) -> AttemptRecord | None:
-        """The last attempt that answered, be it in part or, if none did, that lost to no other; None before any."""
+        """The last attempt that answered, be it in part; if none did, the one that was waited for to the end.
+
+        That is the last to end of those that lost to no other. None before any.
+        """
         attempts = self.attempts
         if len(attempts) == 1:
             return attempts[0]
-        last = None
+        last, last_s = None, 0.0
         for attempt in reversed(attempts):
             if attempt.outcome == "ok" or attempt.chunks:
                 return attempt
-            if last is None and not attempt.lost:
-                last = attempt
+            ended_s = inf if attempt.ended_s is None else attempt.ended_s
+            if not attempt.lost and (last is None or ended_s > last_s):
+                last, last_s = attempt, ended_s
         return last
 
     @property

@@ -79,7 +79,8 @@ class Race:
             after_s: How long the first one is waited for.
 
         Returns:
-            Why both failed, or the first one by the client's fault; None once the client has its answer.
+            Why the last of both to end failed, or the first one by the client's fault; None once the client has its
+            answer.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -96,7 +97,8 @@ class Race:
             timer.cancel()
             if self._second is None:
                 return error
-            if self._first_lost or (error is not None and not self._decided and _helps(error)):
+            undecided = error is not None and not self._decided and _helps(error) and not self._second.done()
+            if self._first_lost or undecided:
                 going_on, self._second = self._second, None
                 return await going_on
             if not self._decided:

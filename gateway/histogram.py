@@ -49,17 +49,12 @@ class Distribution(Protocol):
     Attributes:
         edges: Upper edges, rising.
         counts: Observations by upper edge; the last one is for what lies above all edges.
-        sum: Of all that was observed.
+        sums: One number: the sum of all that was observed.
     """
 
     edges: tuple[float, ...]
     counts: Counts
-
-    @property
-    def sum(self) -> float: ...
-
-    @sum.setter
-    def sum(self, value: float) -> None: ...
+    sums: Counts
 
     def observe(self, value: float) -> None:
         """Adds one value, at least 0."""
@@ -96,25 +91,25 @@ def count(values: Sequence[float], edges: tuple[float, ...], counts: Counts) -> 
 class Histogram:
     """A distribution of this process's own."""
 
-    __slots__ = ("_exemplars", "counts", "edges", "sum")
+    __slots__ = ("_exemplars", "counts", "edges", "sums")
 
     def __init__(self, edges: tuple[float, ...]) -> None:
         self.edges = edges
         self.counts: Counts = [0 for _ in range(len(edges) + 1)]
-        self.sum = 0.0
+        self.sums: Counts = [0.0]
         self._exemplars: list[Exemplar | None] = []
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.edges, value)] += 1
-        self.sum += value
+        self.sums[0] += value
 
     def observe_all(self, values: Sequence[float]) -> None:
         count(values, self.edges, self.counts)
-        self.sum += sum(values)
+        self.sums[0] += sum(values)
 
     def observe_n(self, value: float, n: int) -> None:
         self.counts[bisect_left(self.edges, value)] += n
-        self.sum += value * n
+        self.sums[0] += value * n
 
     def exemplify(self, exemplar: Exemplar) -> None:
         if not self._exemplars:

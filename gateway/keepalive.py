@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 from .client_link import ClientLink, HeaderBlock
+from .flight import FlightRecord
 from .relay import Relay
 
 COMMENT = b": keep-alive\n\n"
@@ -20,9 +21,10 @@ class KeepAlive:
         relay: What the client hears besides, once a stream is under way.
     """
 
-    __slots__ = ("_headers", "_link", "_period_s", "due_s", "relay")
+    __slots__ = ("_headers", "_link", "_period_s", "_record", "due_s", "relay")
 
-    def __init__(self, link: ClientLink, period_s: float, headers: HeaderBlock) -> None:
+    def __init__(self, record: FlightRecord, link: ClientLink, period_s: float, headers: HeaderBlock) -> None:
+        self._record = record
         self._link = link
         self._period_s = period_s
         self._headers = headers
@@ -36,5 +38,6 @@ class KeepAlive:
         self.due_s = now_s + self._period_s
         if not self._link.blocked:  # a client that takes nothing is sent nothing more
             if not self._link.started:
+                self._record.status = 200
                 self._link.start(200, self._headers)
             self._link.write(COMMENT)

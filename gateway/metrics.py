@@ -456,6 +456,8 @@ class RequestSeries:
             if record.keep_reason is not None:
                 self._ttfts_s.exemplify(record)
                 self._longest_gaps_s.exemplify(record)
+        elif record.client_write_wait_s:  # of what is passed on
+            self._write_waits_s.append(record.client_write_wait_s)
 
     def _by_prompt(self, record: FlightRecord) -> Gathered:
         length = bisect(PROMPT_TOKENS, record.prompt_tokens)

@@ -257,10 +257,10 @@ class HistogramFamily:
         """Returns the counts and the sum over all workers."""
         own = row.own
         if not row.parts and isinstance(own, Histogram):
-            return own.counts, own.sum
+            return own.counts, own.sums[0]
         arrays = [part.numbers() for part in row.parts]
         if own is not None:
-            arrays.append(own.numbers() if isinstance(own, SharedHistogram) else [*own.counts, own.sum])
+            arrays.append(own.numbers() if isinstance(own, SharedHistogram) else [*own.counts, *own.sums])
         *counts, sum = arrays[0] if len(arrays) == 1 else _added(arrays)
         return counts, sum
 

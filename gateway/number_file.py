@@ -47,37 +47,29 @@ class SharedNumber(ctypes.c_double):
 class SharedHistogram:
     """A distribution in a mapped file: counts, sum, and exemplars if there is room for them."""
 
-    __slots__ = ("_exemplars", "_numbers", "_sum", "_times", "counts", "edges")
+    __slots__ = ("_exemplars", "_numbers", "_times", "counts", "edges", "sums")
 
     def __init__(self, edges: tuple[float, ...], slots: memoryview[float]) -> None:
         buckets = len(edges) + 1
         self.edges = edges
         self.counts: Counts = slots[:buckets]
-        self._sum = slots[buckets : buckets + 1]
+        self.sums: Counts = slots[buckets : buckets + 1]
         self._numbers = slots[: buckets + 1]
         room = slots[buckets + 1 :]
         self._exemplars = room.cast("B") if len(room) else None
         self._times = room[_EXEMPLAR_SLOTS - 1 :: _EXEMPLAR_SLOTS]
 
-    @property
-    def sum(self) -> float:
-        return self._sum[0]
-
-    @sum.setter
-    def sum(self, value: float) -> None:
-        self._sum[0] = value
-
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.edges, value)] += 1
-        self._sum[0] += value
+        self.sums[0] += value
 
     def observe_all(self, values: Sequence[float]) -> None:
         count(values, self.edges, self.counts)
-        self._sum[0] += sum(values)
+        self.sums[0] += sum(values)
 
     def observe_n(self, value: float, n: int) -> None:
         self.counts[bisect_left(self.edges, value)] += n
-        self._sum[0] += value * n
+        self.sums[0] += value * n
 
     def numbers(self) -> list[float]:
         """Returns the counts and, last, the sum."""

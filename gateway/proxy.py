@@ -111,7 +111,7 @@ class Proxy:
         if call.pool.config.capture.prompts:
             call.record.content = Content(prompt_of(call.request.raw, call.pool.config.capture))
         if call.request.stream and self._keepalive_s > 0 and call.request.operation != "other":
-            call.keepalive = KeepAlive(call.link, self._keepalive_s, STREAM_HEADERS)
+            call.keepalive = KeepAlive(call.record, call.link, self._keepalive_s, STREAM_HEADERS)
             self._deadlines.add(call.keepalive)
         try:
             await self._try_endpoints(call)

@@ -71,7 +71,7 @@ class Relay:
         "_expected",
         "_expected_type",
         "_gap_counts",
-        "_gap_sum_s",
+        "_gap_sums_s",
         "_gaps",
         "_held",
         "_held_bytes",
@@ -126,7 +126,7 @@ class Relay:
         self._lease = lease
         self._gaps = gaps
         self._gap_counts = gaps.counts
-        self._gap_sum_s = 0.0
+        self._gap_sums_s = gaps.sums
         self._longest_gap_s = 0.0
         self._stall_s = stall_s
         self._notable_gap_s = 0.0  # the longest so far, at most a stall's: one comparison finds both
@@ -279,6 +279,7 @@ class Relay:
         self._take_flow()
         passed = b"".join(self._body)
         self._body.clear()
+        self._bytes_out += len(passed)
         return passed
 
     async def whole(self) -> None:
@@ -292,11 +293,14 @@ class Relay:
         self._plain = self._commit = self.on_answer = None
         if self._link.source is self:
             self._link.source = None
+        exchange = None if self.ended else self._exchange
         if self._paused_s:
             self._record.client_write_wait_s += perf_counter() - self._paused_s
             self._paused_s = 0.0
-        if self._exchange is not None and not self.ended:
-            self._exchange.abort()
+        elif exchange is not None:
+            self._note_last_gap()
+        if exchange is not None:
+            exchange.abort()
         self._exchange = None
         if self.failure is not None:
             self.failure.__traceback__ = None  # its frames hold this object
@@ -304,8 +308,6 @@ class Relay:
 
     def _tell(self) -> None:
         record = self._record
-        self._gaps.sum += self._gap_sum_s
-        self._gap_sum_s = 0.0
         if self._attempt.lost:  # the record tells of the other one
             return
         record.longest_gap_s = max(record.longest_gap_s, self._longest_gap_s)
@@ -330,8 +332,10 @@ class Relay:
         self.head = head
         self._attempt.head_s = self.last_s = perf_counter()
         self._attempt.status = head.status
-        if self._exchange is not None:
-            self._attempt.reused = self._exchange.reused  # not so any more after a silent retry
+        exchange = self._exchange
+        if exchange is not None and self._attempt.reused and not exchange.reused:  # a silent retry
+            self._attempt.reused = False
+            self._attempt.connected_s, self._attempt.sent_s = exchange.connected_s, exchange.sent_s
         if self._expected is not None and 200 <= head.status < 300 and head.may_be(self._expected_type):
             self._decoder = self._expected
         else:
@@ -348,7 +352,7 @@ class Relay:
                 if quote > text_at and quote + suffix_bytes == len(data):
                     now_s = perf_counter()
                     gap_s = now_s - self.last_s
-                    self._gap_sum_s += gap_s
+                    self._gap_sums_s[0] += gap_s
                     self._gap_counts[bisect_left(GAP, gap_s)] += 1
                     self._outputs += 1
                     quoted = self._quoted
@@ -394,6 +398,8 @@ class Relay:
         self._wake()
 
     def on_error(self, error: TransportError) -> None:
+        if not error.sent:  # nor was it in a silent retry
+            self._attempt.reused, self._attempt.connected_s, self._attempt.sent_s = False, None, None
         self._fail(error)
 
     # --- client_link.Flow
@@ -447,6 +453,12 @@ class Relay:
         self._notable_gap_s = min(self._longest_gap_s, self._stall_s)
         if gap_s > self._stall_s and len(self._attempt.stalls) < MAX_STALLS:
             self._attempt.stalls += (Stall(now_s, gap_s, chunk),)
+
+    def _note_last_gap(self) -> None:
+        """The silence in which a stream ends that never came to its end: its client has felt it like any other."""
+        now_s = perf_counter()
+        if self._live and self._outputs and now_s - self.last_s > self._notable_gap_s:
+            self._note_gap(now_s, now_s - self.last_s, self._outputs + 1)
 
     def _hold(self, out: bytes) -> None:
         if self._attempt.first_byte_s is None:

@@ -5,6 +5,7 @@ While such a stream runs, its prompt and its text are kept; nothing is, where no
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -77,6 +78,13 @@ class NotResumed(Exception):
     def __init__(self, result: Result, why: str) -> None:
         super().__init__(why)
         self.result: Result = result
+
+
+class NotCounted(NotResumed):
+    """The endpoint that was to go on did not say how many tokens had been given."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("inexact", why)
 
 
 class Resumes:
@@ -173,7 +181,14 @@ class Resumes:
         further = self._choose(call, broken, query)
         endpoint, kept = pool.endpoints[further.endpoint_id], call.kept
         assert kept is not None
-        asked = await _rest(endpoint, kept, pool.name)
+        try:
+            asked = await _rest(endpoint, kept, pool.name)
+        except (NotCounted, asyncio.CancelledError) as reason:  # an attempt that got no further than that
+            further.ended_s = perf_counter()
+            further.outcome = "upstream_error" if isinstance(reason, NotCounted) else "cancelled"
+            further.error_type = "not_counted" if isinstance(reason, NotCounted) else None
+            record.attempts.append(further)
+            raise
         further.chosen_s = perf_counter()  # counting was no attempt yet
         if not pool.retries.take(perf_counter()):
             raise NotResumed("budget", "the pool's retry budget is used up")
@@ -264,7 +279,7 @@ async def _rest(endpoint: Endpoint, kept: Kept, pool: str) -> Rest:
         told = said_again(engine, request.operation, "".join(pieces))
         counted = await TokenCount(endpoint, pool).of_broken(pieces, told)
         if counted is None and is_limited(request):
-            raise NotResumed("inexact", f"{endpoint.id} did not count the tokens given, and their number is limited")
+            raise NotCounted(f"{endpoint.id} did not count the tokens given, and their number is limited")
     made = rest(engine, request, pieces, counted)
     if isinstance(made, str):
         raise NotResumed("inexact", made)

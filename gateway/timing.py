@@ -12,18 +12,28 @@ _COMMENT_NAMES = tuple(f" engine_{field[:-2]}_ms=%.1f".encode() for field in Eng
 
 
 def server_timing(record: FlightRecord, attempt: AttemptRecord, now_s: float) -> bytes:
-    """Returns ``Server-Timing`` for an answer whose head goes out now; milliseconds, as that header has it."""
-    begun_s, chosen_s = record.begun_s, attempt.chosen_s
-    admitted_s = record.admitted_s
+    """Returns ``Server-Timing`` for an answer whose head or end goes out now; milliseconds, as that header has it."""
+    begun_s, admitted_s, ttft_s = record.begun_s, record.admitted_s, record.ttft_s
     if admitted_s is None:
         admitted_s = begun_s
-    return b"queue;dur=%.3f, route;dur=%.3f, connect;dur=%.3f, %b;dur=%.3f%b" % (
+    before, timings = b"", attempt.timings
+    name = b"ttft" if record.stream and attempt.first_output_s is not None else b"total"
+    if ttft_s is not None:  # the end of a stream
+        name = b"ttft;dur=%.3f, total" % (ttft_s * 1e3)
+        attempt = next((each for each in record.attempts if each.gave), attempt)
+    first_s = attempt.chosen_s
+    if len(record.attempts) > 1:
+        first_s = record.attempts[0].chosen_s
+        word = b"hedge-wait" if attempt.role == "hedge" else b"retries"
+        before = b", %b;dur=%.3f" % (word, (attempt.chosen_s - first_s) * 1e3) if attempt.chosen_s > first_s else b""
+    return b"queue;dur=%.3f, route;dur=%.3f%b, connect;dur=%.3f, %b;dur=%.3f%b" % (
         (admitted_s - begun_s) * 1e3,
-        (chosen_s - admitted_s) * 1e3,
-        (attempt.connected_s - chosen_s) * 1e3 if attempt.connected_s else 0.0,
-        b"ttft" if record.stream and attempt.first_output_s is not None else b"total",
+        (first_s - admitted_s) * 1e3,
+        before,
+        (attempt.connected_s - attempt.chosen_s) * 1e3 if attempt.connected_s else 0.0,
+        name,
         (now_s - begun_s) * 1e3,
-        b"" if attempt.timings is None else _told(attempt.timings, _HEADER_NAMES),
+        b"" if timings is None else _told(timings, _HEADER_NAMES),
     )
 
 

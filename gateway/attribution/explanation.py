@@ -34,6 +34,7 @@ def explanation(record: FlightRecord) -> Explanation:
         "longest_gap_s": record.longest_gap_s,
         "input_tokens": None if usage is None else usage.prompt_tokens,
         "output_tokens": None if usage is None else usage.completion_tokens,
+        "tokens_source": None if usage is None else "estimate" if usage.estimated else "usage",
         "verdict": verdict(record, parts),
         "slowest_phase": max(parts, key=lambda part: part.duration_s).name if parts else None,
         "phases": [part._asdict() for part in parts],

@@ -98,6 +98,9 @@ def _answer(
     if attempt.first_output_s is not None:
         wait_s = min(attempt.first_output_s - sent_s, span_s)
         answer = [*until_first_output(attempt, wait_s), Phase("decode", span_s - wait_s)]
+    elif record.operation == "other":  # passed on undecoded: its first byte is all that is known of it
+        wait_s = span_s if attempt.first_byte_s is None else min(attempt.first_byte_s - sent_s, span_s)
+        answer = [Phase("engine_wait", wait_s), Phase("decode", span_s - wait_s)]
     elif record.stream:
         answer = until_first_output(attempt, span_s)  # it never came
     else:

@@ -42,9 +42,15 @@ def _ending(record: FlightRecord, total_s: float) -> str:
         case "shed":
             return f"refused after {written(total_s)}, as no endpoint could take it"
         case "client_error":
-            return f"refused after {written(total_s)} with status {record.status}, the request's own fault"
+            return f"refused after {written(total_s)} with status {_status(record)}, the request's own fault"
         case _:
             return f"failed{where} with {record.error_type or record.outcome} after {written(total_s)}"
+
+
+def _status(record: FlightRecord) -> int:
+    """What was refused with: the engine's own word, where a keep-alive had begun a 200 before."""
+    said = record.final.status if record.status == 200 and record.final is not None else None
+    return said or record.status
 
 
 def _parts(record: FlightRecord) -> str:
@@ -98,7 +104,8 @@ def _decode(record: FlightRecord, took: str) -> str:
         return f"{clause} for {tokens} tokens at {sum(each.gave for each in record.attempts)} endpoints"
     final = _final(record)
     if tokens > 1 and (first_s := final.first_output_s) is not None and record.done_s is not None:
-        token_s = max((final.ended_s or record.done_s) - first_s, 0.0) / (tokens - 1)
+        last_s = record.last_output_s or final.ended_s or record.done_s
+        token_s = max(last_s - first_s, 0.0) / (tokens - 1)
         clause += f" for {tokens} tokens, {written(token_s)} each"
         if record.longest_gap_s >= max(_PAUSE_S, _PAUSE_TIMES * token_s):
             clause += f", with a pause of {written(record.longest_gap_s)}"

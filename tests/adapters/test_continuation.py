@@ -207,6 +207,16 @@ def test_an_answer_at_its_limit_gets_its_end_alone() -> None:
     assert joined.joined_tokens() == Usage(PROMPT_TOKENS - 2, 2, estimated=True)
 
 
+def test_where_no_engine_counted_the_prompt_is_estimated_as_that_of_any_request() -> None:
+    request = asking()
+    made = rest_of("llamacpp", request, ["a"])
+    estimate = made.request.prompt_estimate_tokens
+    assert estimate > request.prompt_estimate_tokens + 1
+    joined = JoinedStream(OpenAiStream("m", wants_usage=False, prompt_tokens=estimate), made, Said())
+    joined.feed(b'data: {"choices":[{"index":0,"delta":{"content":"b"}}]}\n\n')
+    assert joined.joined_tokens() == Usage(request.prompt_estimate_tokens, 2, estimated=True)
+
+
 @pytest.mark.parametrize(
     ("limits", "left"),
     [

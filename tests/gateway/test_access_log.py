@@ -44,6 +44,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "longest_gap_s": float,
     "input_tokens": (int, type(None)),
     "output_tokens": (int, type(None)),
+    "tokens_source": (str, type(None)),
     "attempts": int,
 }
 """Name and type of each field that observability asks for; there may be more."""
@@ -109,9 +110,22 @@ async def test_a_record_becomes_one_line_with_every_field() -> None:
     assert out.getvalue().endswith(b"\n")
     assert (line["trace_id"], line["span_id"], line["trace_sampled"]) == ("a" * 32, "b" * 16, True)
     assert (line["endpoint"], line["engine"], line["attempts"]) == ("e", "vllm", 1)
-    assert (line["input_tokens"], line["output_tokens"]) == (7, 3)
+    assert (line["input_tokens"], line["output_tokens"], line["tokens_source"]) == (7, 3, "usage")
     assert (line["queue_s"], line["ttft_s"], line["duration_s"]) == (0.25, 0.5, 0.75)
     assert line["ts"] == 1_700_000_000.5
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [(None, [None, None, None]), (Usage(7, 3), [7, 3, "usage"]), (Usage(7, 3, estimated=True), [7, 3, "estimate"])],
+)
+async def test_tokens_that_nobody_counted_say_so(usage: Usage | None, told: list[object]) -> None:
+    out = Out()
+    log = AccessLog(out, fleet())
+    log.observe((record(usage=usage),))
+    log.flush()
+    (line,) = out.lines
+    assert [line[name] for name in ("input_tokens", "output_tokens", "tokens_source")] == told
 
 
 @pytest.mark.parametrize("error_type", [None, "500", "connect", "first_token_timeout"])

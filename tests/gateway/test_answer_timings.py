@@ -15,13 +15,16 @@ from tests.fakes.scripted import (
     chat_stream,
     completion,
     gate,
+    in_turn,
     json_answer,
+    pause,
     rst,
     text_stream,
 )
 
 CHAT = "/v1/chat/completions"
 TIMINGS = re.compile(r"queue;dur=([\d.]+), route;dur=([\d.]+), connect;dur=([\d.]+), (ttft|total);dur=([\d.]+)")
+TRAILER = re.compile(TIMINGS.pattern.replace("(ttft|total)", "(ttft)") + r", total;dur=([\d.]+)")
 COMMENT = re.compile(
     rb"^: weir endpoint=(\S+) attempts=(\d+) ttft_ms=([\d.]+) longest_gap_ms=([\d.]+) total_ms=([\d.]+) chunks=(\d+)$",
     re.MULTILINE,
@@ -79,9 +82,30 @@ async def test_a_client_that_takes_trailers_gets_the_timings_there_too(te: str) 
         head, _, rest = client.received.partition(b"\r\n\r\n")
         assert b"trailer: server-timing" in head
         trailer = rest[rest.rindex(b"\r\n0\r\n") + 5 :]
-        assert re.fullmatch(rb"server-timing: " + TIMINGS.pattern.encode() + rb"\r\n\r\n", trailer)
+        found = TRAILER.fullmatch(trailer.decode().removeprefix("server-timing: ").removesuffix("\r\n\r\n"))
+        assert found is not None
+        (comment,) = COMMENT.findall(rest)
+        assert [float(found[i]) for i in (5, 6)] == pytest.approx([float(comment[i]) for i in (2, 4)], abs=0.5)
         await client.send(request_bytes("GET", "/healthz"))
         await client.read_until(b'{"status":"ok"}')
+
+
+async def test_what_came_before_the_attempt_that_answers_is_a_time_of_its_own() -> None:
+    """Else it would be lost, or seem to be the choice of an endpoint."""
+    failed = [pause(0.1), *json_answer({"error": {"message": "no", "code": 500}}, 500)]
+    answers = in_turn(failed, json_answer(completion()))
+    async with (
+        ScriptedUpstream(answers) as a,
+        ScriptedUpstream(answers) as b,
+        running_gateway(config(a.url, b.url)) as gw,
+    ):
+        reply = await gw.post(r0(stream=False))
+        assert reply.header("x-weir-attempts") == "2"
+        times = dict(part.split(";dur=") for part in (reply.header("server-timing") or "").split(", "))
+        assert list(times) == ["queue", "route", "retries", "connect", "total"]
+        assert float(times["retries"]) >= 100
+        assert float(times["route"]) < 100
+        assert sum(map(float, times.values())) <= 2 * float(times["total"]) + 0.01
 
 
 async def test_other_clients_get_no_trailer() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -277,10 +278,45 @@ async def test_one_clients_mistake_is_its_own(status: int, monkeypatch: pytest.M
         assert [reply.status for reply in replies] == [200, status, 200]
         assert replies[1].error["message"] == "no such token"
         assert sorted(str(request.json()["input"]) for request in u.requests[1:]) == ["bad", "one", "two"]
-        assert {reply.header("x-weir-attempts") for reply in replies} == {"1"}
+        assert {reply.header("x-weir-attempts") for reply in replies} == {"2"}
         await flights.ended(3)
         assert sorted(str(record.outcome) for record in flights.closed) == ["client_error", "ok", "ok"]
         assert await gw.total("weir_retries_total") == 0
+
+
+async def test_the_time_of_a_joined_request_that_is_refused_is_told_as_lost_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flights = watched_flights(monkeypatch)
+    opened = asyncio.Event()
+
+    def none_joined(request: Request) -> Script:
+        if is_joined(request):
+            return [gate(opened), *json_answer({"error": {"message": "one at a time", "code": 400}}, 400)]
+        return embedded(request)
+
+    async with (
+        ScriptedUpstream(none_joined) as u,
+        running_gateway(of_pool(u.url, batch={**LONG, "inputs": 2})) as gw,
+        clients(gw, body("a"), body("bb")) as connections,
+    ):
+        await u.arrived()
+        await asyncio.sleep(0.1)  # how long the engine takes, at least
+        opened.set()
+        replies = [await connection.reply() for connection in connections]
+        for place, reply in enumerate(replies):
+            assert vectors(reply) == [[3.5 + place, -1e-05]]
+            record = (await gw.get(f"/weir/requests/r{place}")).json()
+            joined, alone = record["attempts"]
+            assert (joined["error_type"], joined["status"], alone["status"]) == ("not_joined", 400, 200)
+            assert record["slowest_phase"] == "retries"
+            assert "to 1 failed attempt (m-0: not_joined)" in record["verdict"]
+            assert sum(part["duration_s"] for part in record["phases"]) == pytest.approx(record["duration_s"])
+            told = re.search(r"retries;dur=([\d.]+)", reply.header("server-timing") or "")
+            assert told is not None
+            assert float(told[1]) >= 100
+        assert await gw.total("weir_endpoint_attempts_total", outcome="client_error") == 2
+        assert len({attempt.span_id for record in flights.closed for attempt in record.attempts}) == 4
 
 
 async def test_an_answer_that_cannot_be_told_apart_is_asked_for_again_one_by_one(
@@ -361,6 +397,9 @@ async def test_a_client_that_leaves_while_it_waits_is_taken_out() -> None:
         await gw.settled(lambda m: m.total("weir_endpoint_in_flight") == 2)
         first.reset()
         await gw.outcome("cancelled", 1)
+        left = (await gw.get("/weir/requests/r0")).json()
+        assert left["slowest_phase"] == "queue"
+        assert "engine_wait" not in {part["name"] for part in left["phases"]}
         others = await asked(gw, body("c"), body("d"))
         assert u.last.json()["input"] == ["b", "c", "d"]
         assert vectors(await second.reply()) == [[3.5, -1e-05]]

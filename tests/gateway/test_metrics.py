@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import pytest
@@ -18,7 +19,7 @@ from gateway.metrics import Metrics
 from gateway.metrics_text import OTHER, CounterFamily, HistogramFamily, ReadFamily, Room
 from tests.fakes.flown import record, samples, total
 from tests.fakes.gateway import config, running_gateway
-from tests.fakes.raw_client import r0, t0
+from tests.fakes.raw_client import r0, request_bytes, t0
 from tests.fakes.scripted import (
     ScriptedUpstream,
     chat_stream,
@@ -26,6 +27,7 @@ from tests.fakes.scripted import (
     done,
     end,
     fin,
+    gate,
     head,
     in_turn,
     json_answer,
@@ -71,7 +73,7 @@ def test_a_histogram_counts_as_prometheus_does(values: list[float], n: int) -> N
     for i, edge in enumerate(histogram.TTFT):
         assert sum(made.counts[: i + 1]) == sum(value <= edge for value in values) * (n + 1)
     assert sum(made.counts) == len(values) * (n + 1)
-    assert math.isclose(made.sum, math.fsum(values) * (n + 1), abs_tol=1e-6)
+    assert math.isclose(made.sums[0], math.fsum(values) * (n + 1), abs_tol=1e-6)
 
 
 # --- the text form
@@ -207,7 +209,7 @@ def test_values_that_are_observed_together_count_as_one_by_one(values: list[floa
         one_by_one.observe(value)
     together.observe_all(values)
     assert list(together.counts) == list(one_by_one.counts)
-    assert together.sum == pytest.approx(one_by_one.sum)
+    assert together.sums[0] == pytest.approx(one_by_one.sums[0])
 
 
 def test_a_record_that_cannot_be_counted_costs_no_other_its_count() -> None:
@@ -339,6 +341,21 @@ async def test_gaps_and_ttft_are_those_of_the_stream() -> None:
         assert scrape.total("weir_inter_token_latency_seconds_sum") >= 0.1
         assert scrape.total("weir_longest_token_gap_seconds_sum") >= 0.1
         assert scrape.total("weir_time_to_first_token_seconds_sum") >= 0.05
+
+
+async def test_the_gaps_of_a_stream_that_still_runs_are_in_the_sum_as_in_the_count() -> None:
+    """Else their mean, a rate of one by a rate of the other, would be wrong wherever streams are long."""
+    opened = asyncio.Event()
+    script = [head(200, "sse"), role(), tok("a"), pause(0.1), tok("b"), gate(opened), fin("stop"), done(), end()]
+    async with ScriptedUpstream(script) as u, running_gateway(config(u.url)) as gw, gw.connect() as client:
+        await client.send(request_bytes("POST", "/v1/chat/completions", r0()))
+        await client.read_until(b'"b"')
+        scrape = await gw.metrics()
+        assert scrape.total("weir_inter_token_latency_seconds_count") == 1
+        assert scrape.total("weir_inter_token_latency_seconds_sum") >= 0.1
+        opened.set()
+        await client.reply()
+        assert (await gw.outcome("ok")).total("weir_inter_token_latency_seconds_count") == 1
 
 
 @pytest.mark.parametrize("tokens", [0, 1])

@@ -35,7 +35,7 @@ def test_what_is_inferred_says_so() -> None:
 
 
 def test_a_decode_is_told_with_its_pace_and_a_pause_in_it() -> None:
-    assert said(flight()).startswith("answered in 1.5 s: decode took 1.0 s for 21 tokens, 50 ms each; waited 480 ms")
+    assert said(flight()).startswith("answered in 1.5 s: decode took 1.0 s for 21 tokens, 45 ms each; waited 480 ms")
     assert "with a pause of 700 ms" in said(flight(longest_gap_s=0.7))
 
 
@@ -60,7 +60,7 @@ def test_failed_attempts_are_told_with_their_causes() -> None:
             ),
             "waited 400 ms for m-0 until m-1 was asked beside it (hedging)",
         ),
-        (flight(outcome="cancelled"), "the client left after 1.5 s: decode took 1.0 s for 21 tokens, 50 ms each"),
+        (flight(outcome="cancelled"), "the client left after 1.5 s: decode took 1.0 s for 21 tokens, 45 ms each"),
         (flight(outcome="shed", done_s=0.002, body_read_s=0.002), "refused after 2.0 ms, as no endpoint could take it"),
         (flight(outcome="client_error", status=404), "refused after 1.5 s with status 404, the request's own fault"),
         (flight(body_read_s=1.2, outcome="ok"), "the client took 1.2 s to send its body"),

@@ -50,7 +50,7 @@ def test_a_request_is_drawn_with_its_verdict(file: Path, capsys: pytest.CaptureF
     assert main(["explain", "chat", "--file", str(file)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert f"chat m at m-0: request chat, trace {TRACE}" in out
-    assert "answered in 1.5 s: decode took 1.0 s for 21 tokens, 50 ms each; waited 400 ms in m-0's queue" in out
+    assert "answered in 1.5 s: decode took 1.0 s for 21 tokens, 45 ms each; waited 400 ms in m-0's queue" in out
     assert "engine queue 400 ms █" in out
     assert "2 m-0 ok" in out
     assert "1 m-1 reset" in out
