@@ -18,6 +18,6 @@ class AnswerIds:
         self.answer = f"{'chatcmpl' if request.operation == 'chat' else 'cmpl'}-{request.request_id}"
         self._request_id = request.request_id
 
-    def call(self, index: int) -> str:
-        """Returns the id of a tool call."""
-        return f"call_{self._request_id}_{index}"
+    def call(self, index: int, choice: int = 0) -> str:
+        """Returns the id of a tool call of one of several choices."""
+        return f"call_{self._request_id}_{choice}_{index}" if choice else f"call_{self._request_id}_{index}"

@@ -40,17 +40,19 @@ class LightLlm:
         return encode_lightllm(request, model)
 
     def stream_decoder(self, request: GatewayRequest) -> OpenAiStream:
+        ids = AnswerIds(request)
         return OpenAiStream(
             request.model,
             wants_usage=request.wants_usage,
             sends_done=True,
             prompt_tokens=request.prompt_estimate_tokens,
-            repair=LightLlmAnswers(AnswerIds(request)),
+            repair=LightLlmAnswers(ids),
+            ids=ids,
         )
 
     def answer_reader(self, request: GatewayRequest, head: AnswerHead, *, streamed: bool) -> AnswerReader:
-        repair = LightLlmAnswers(AnswerIds(request))
-        return WholeAnswer(request.model, request.prompt_estimate_tokens, repair=repair)
+        ids = AnswerIds(request)
+        return WholeAnswer(request.model, request.prompt_estimate_tokens, ids, repair=LightLlmAnswers(ids))
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:
         return read_lightllm_error(status, body)

@@ -7,11 +7,19 @@ from typing import Any, Protocol
 
 import orjson
 
+from .answer_ids import AnswerIds
 from .engine_timings import timings_in
 from .json_values import Json, as_list, as_object, objects, read_json, write_json
 from .logprobs import as_text_logprobs
 from .openai_errors import error_in
-from .openai_shape import both_reasoning_names, estimated_usage, finish_reason, read_usage
+from .openai_shape import (
+    both_reasoning_names,
+    complete_calls,
+    estimated_usage,
+    finish_reason,
+    index_of,
+    read_usage,
+)
 from .openai_stream import OpenAiStream
 from .think_tags import begins_with_thinking, split_message
 from .types import BYTES_PER_TOKEN, Answer, EngineTimings, MalformedStream, Usage
@@ -25,6 +33,7 @@ _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
 
 _PLAIN_FINISH = ("stop", "length")
+_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "audio")
 
 
 class AnswerRepair(Protocol):
@@ -70,12 +79,14 @@ class WholeAnswer(AnswerBody):
         self,
         model: str,
         prompt_tokens: int,
+        ids: AnswerIds,
         *,
         repair: AnswerRepair | None = None,
         timings: EngineTimings | None = None,
     ) -> None:
         self._model = model
         self._prompt_tokens = prompt_tokens
+        self._ids = ids
         self._repair = repair
         self._timings = timings
         self._parts = []
@@ -91,7 +102,10 @@ class WholeAnswer(AnswerBody):
             timings = timings_in(answer) or timings
         choices: Any = answer.get("choices")
         if choices.__class__ is not list or len(choices) != 1 or not _is_plain(choices[0]):
-            changed |= _normalise_all(choices)
+            changed |= _normalise_all(choices, self._ids)
+        if not answer.get("id"):
+            answer["id"] = self._ids.answer
+            changed = True
         usage = read_usage(answer.get("usage"))
         if usage is None:
             completion_tokens = (
@@ -101,8 +115,8 @@ class WholeAnswer(AnswerBody):
             answer["usage"] = estimated_usage(self._prompt_tokens, completion_tokens)
             changed = True
         model = answer.get("model")
-        if model != self._model and model is not None:
-            if not changed and len(named := list(_MODEL.finditer(body))) == 1:
+        if model != self._model:
+            if not changed and isinstance(model, str) and len(named := list(_MODEL.finditer(body))) == 1:
                 return Answer(_spliced(body, named[0], self._model), usage, 1, timings, answer, model)
             answer["model"] = self._model
             changed = True
@@ -184,6 +198,10 @@ class StreamedAnswer:
         self._stream.close()
         for index, calls in self._calls.items():
             self._choices[index]["message"]["tool_calls"] = calls
+        for choice in self._choices.values() if self._chat else ():
+            message = choice["message"]
+            if message["content"] is None and not any(message.get(key) for key in _INSTEAD_OF_CONTENT):
+                message["content"] = ""  # an answer of no tokens, as engines give it whole
         choices = [self._choices[index] for index in sorted(self._choices)]
         kind = "chat.completion" if self._chat else "text_completion"
         answer = {**self._top, "object": kind, "model": self._stream.model, "choices": choices}
@@ -191,8 +209,7 @@ class StreamedAnswer:
         return Answer(write_json(answer, b""), stream.tokens(), 1, stream.timings, answer, stream.engine_model)
 
     def _take_choice(self, choice: Json) -> None:
-        index = choice.get("index")
-        index = index if isinstance(index, int) else 0
+        index = index_of(choice)
         whole = self._choices.get(index)
         if whole is None:
             empty: Json = {"message": {"role": "assistant", "content": None}} if self._chat else {"text": ""}
@@ -256,7 +273,7 @@ def _raise_error(answer: Json) -> None:
         raise failed
 
 
-def _normalise_all(choices: Any) -> bool:
+def _normalise_all(choices: Any, ids: AnswerIds) -> bool:
     """Brings all choices into shape. Returns whether one changed.
 
     Raises:
@@ -271,7 +288,7 @@ def _normalise_all(choices: Any) -> bool:
     changed = False
     for choice in known:
         if not _is_plain(choice):
-            changed |= _normalise(choice)
+            changed |= _normalise(choice, ids)
     return changed
 
 
@@ -301,14 +318,16 @@ def _is_plain(choice: Any) -> bool:
     )
 
 
-def _normalise(choice: Json) -> bool:
+def _normalise(choice: Json, ids: AnswerIds) -> bool:
     message = as_object(choice.get("message"))
     if message is None:
         changed = as_text_logprobs(choice, 0)
         return finish_reason(choice, saw_tool_calls=False) or changed
     changed = split_message(message)
     changed |= both_reasoning_names(message)
-    return finish_reason(choice, saw_tool_calls=bool(message.get("tool_calls"))) or changed
+    if calls := objects(message.get("tool_calls")):
+        changed |= complete_calls(calls, ids, index_of(choice))
+    return finish_reason(choice, saw_tool_calls=bool(calls)) or changed
 
 
 def _merge_calls(calls: list[Json], deltas: list[Json]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .answer_ids import AnswerIds
 from .bodies import BadBody, edit
 from .json_values import as_object
 from .openai_answer import EmbeddingsAnswer, StreamedAnswer, WholeAnswer
@@ -68,7 +69,7 @@ class OpenAiCompatible:
         if streamed and self.stream_type in head.content_type:
             decoder = self._decoder(request, wants_usage=True, running_usage=False)
             return StreamedAnswer(decoder, chat=request.operation == "chat")
-        return WholeAnswer(request.model, request.prompt_estimate_tokens)
+        return WholeAnswer(request.model, request.prompt_estimate_tokens, AnswerIds(request))
 
     def _decoder(self, request: GatewayRequest, *, wants_usage: bool, running_usage: bool) -> OpenAiStream:
         n = request.body.get("n")
@@ -80,6 +81,7 @@ class OpenAiCompatible:
             usage_per_choice=self.usage_per_choice,
             sends_done=self.sends_done,
             prompt_tokens=request.prompt_estimate_tokens,
+            ids=AnswerIds(request),
         )
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:

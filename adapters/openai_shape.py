@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .json_values import Json, as_object
+from .answer_ids import AnswerIds
+from .json_values import Json, as_object, write_json
 from .types import EngineFailed, Usage
 
 OUTPUT_KEYS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "audio")
@@ -29,6 +30,12 @@ def has_output(choice: Json) -> bool:
             if value and key in OUTPUT_KEYS:
                 return True
     return False
+
+
+def index_of(choice: Json) -> int:
+    """Returns which choice it is; the first if it does not say."""
+    index = choice.get("index")
+    return index if isinstance(index, int) else 0
 
 
 def both_reasoning_names(message: Json) -> bool:
@@ -120,23 +127,31 @@ def public_usage(total: Json) -> Json:
 
 
 class ToolCalls:
-    """Repairs the indexes of streamed tool calls of one choice.
+    """Puts the streamed tool calls of one choice right, so that clients that join their pieces get whole calls.
 
     Some engines give every call index 0 (Ollama, RW-06), so that clients glue two argument strings together; a new id
-    at an index in use begins a call of its own, and so does a new name where no ids are given.
+    at an index in use begins a call of its own, and so does a new name where no ids are given. Others leave the id or
+    the type out, give arguments as an object, or repeat id and name in every piece, which clients would add up.
+
+    Args:
+        ids: What calls without an id are called by; None leaves them without.
+        choice: Index of the choice.
     """
 
-    __slots__ = ("_calls", "_moved")
+    __slots__ = ("_calls", "_choice", "_ids", "_moved", "_named_by_us")
 
-    def __init__(self) -> None:
-        self._calls: list[tuple[str | None, str | None]] = []  # id and name, by the index the client sees
+    def __init__(self, ids: AnswerIds | None = None, choice: int = 0) -> None:
+        self._ids = ids
+        self._choice = choice
+        self._calls: list[tuple[str | None, str | None]] = []  # the engine's id and name, by the index the client sees
         self._moved: dict[int, int] = {}  # the engine's index -> ours
+        self._named_by_us: set[int] = set()  # calls, by our index
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
     def repair(self, deltas: list[Json]) -> bool:
-        """Puts the indexes right. Returns whether one was wrong."""
+        """Puts the pieces right, in place. Returns whether something was wrong."""
         changed = False
         for delta in deltas:
             changed |= self._repair(delta)
@@ -145,24 +160,78 @@ class ToolCalls:
     def _repair(self, delta: Json) -> bool:
         index = delta.get("index")
         theirs = index if isinstance(index, int) else 0
-        call_id, name = _named(delta.get("id")), _named((as_object(delta.get("function")) or {}).get("name"))
+        function = as_object(delta.get("function")) or {}
+        call_id, name = _named(delta.get("id")), _named(function.get("name"))
         ours = self._moved.get(theirs)
+        changed = arguments_as_text(function)
         if ours is None or self._is_another(ours, call_id, name):
             ours = self._moved[theirs] = len(self._calls)
             self._calls.append((call_id, name))
+            changed |= self._begin(delta, ours)
         else:
             known_id, known_name = self._calls[ours]
             self._calls[ours] = (known_id or call_id, known_name or name)
+            if call_id and (call_id == known_id or ours in self._named_by_us):
+                del delta["id"]
+                changed = True
+            if name and name == known_name:
+                del function["name"]
+                changed = True
         if ours == index:
-            return False
+            return changed
         delta["index"] = ours
         return True
+
+    def _begin(self, delta: Json, ours: int) -> bool:
+        changed = False
+        if self._ids is not None and not delta.get("id"):
+            delta["id"] = self._ids.call(ours, self._choice)
+            self._named_by_us.add(ours)
+            changed = True
+        if not delta.get("type"):
+            delta["type"] = "function"
+            changed = True
+        return changed
 
     def _is_another(self, ours: int, call_id: str | None, name: str | None) -> bool:
         known_id, known_name = self._calls[ours]
         if call_id and known_id:
             return call_id != known_id
         return name is not None and known_name is not None and name != known_name
+
+
+def complete_calls(calls: list[Json], ids: AnswerIds | None, choice: int) -> bool:
+    """Gives the tool calls of a whole answer what they lack: an id of their own, a type, arguments as text.
+
+    Returns whether one lacked something.
+    """
+    changed = False
+    seen: set[str] = set()
+    for index, call in enumerate(calls):
+        changed |= arguments_as_text(as_object(call.get("function")) or {})
+        call_id = _named(call.get("id"))
+        if ids is not None and (call_id is None or call_id in seen):
+            call_id = call["id"] = ids.call(index, choice)
+            changed = True
+        if call_id is not None:
+            seen.add(call_id)
+        if not call.get("type"):
+            call["type"] = "function"
+            changed = True
+    return changed
+
+
+def arguments_as_text(function: Json) -> bool:
+    """Writes the arguments of a function as JSON if an engine gave them as an object. Returns whether it did.
+
+    Raises:
+        MalformedStream: They are nested too deeply.
+    """
+    arguments = function.get("arguments")
+    if not isinstance(arguments, dict):
+        return False
+    function["arguments"] = write_json(arguments, b"").decode()
+    return True
 
 
 def _named(value: Any) -> str | None:

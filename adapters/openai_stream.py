@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import orjson
 
 from .answer_facts import AnswerFacts, answer_facts
+from .answer_ids import AnswerIds
 from .engine_timings import timings_in
 from .framing import SseFramer
 from .json_values import Json, as_object, objects, read_json, write_json
@@ -27,6 +28,7 @@ from .openai_shape import (
     estimated_usage,
     finish_reason,
     has_output,
+    index_of,
     public_usage,
     read_usage,
 )
@@ -72,6 +74,7 @@ class OpenAiStream:
         prompt_tokens: An estimate, for engines that report no usage.
         sends_done: Whether this engine ends every whole stream with ``[DONE]``, so that one without it is cut.
         repair: What puts the engine's chunks right, if they are not.
+        ids: What is called by them if the engine gave no id: the answer, a tool call. None leaves it without.
 
     Attributes:
         said: Keeps what goes to the client, if somebody is to go on with it one day.
@@ -82,11 +85,13 @@ class OpenAiStream:
         "_done",
         "_finish",
         "_framer",
+        "_ids",
         "_on_chunk",
         "_ours",
         "_prompt_tokens",
         "_rename",
         "_repair",
+        "_roles_said",
         "_running_usage",
         "_sends_done",
         "_shape",
@@ -119,6 +124,7 @@ class OpenAiStream:
         sends_done: bool = False,
         prompt_tokens: int = 0,
         repair: ChunkRepair | None = None,
+        ids: AnswerIds | None = None,
     ) -> None:
         self.model = model
         self.outputs = 0
@@ -134,6 +140,7 @@ class OpenAiStream:
         self._sends_done = sends_done
         self._prompt_tokens = prompt_tokens
         self._repair = repair
+        self._ids = ids
         self._on_chunk: Callable[[Json], None] | None = None
         self._framer = SseFramer()
         self.plain: PlainChunk | None = None
@@ -142,6 +149,7 @@ class OpenAiStream:
         self._rename: tuple[bytes, bytes] | None = None
         self._finish: dict[int, str | None] = {}
         self._tools: dict[int, ToolCalls] = {}
+        self._roles_said: set[int] = set()
         self._thinking: dict[int, ThinkTags] = {}
         self._text_chars: dict[int, int] = {}  # of completions with log-probabilities
         self._usage: Json | None = None
@@ -277,20 +285,27 @@ class OpenAiStream:
             failed = error_in(fields)
             if failed is not None:
                 raise failed
+        if not fields.get("id") and self._ids is not None:
+            fields["id"], repaired = self._ids.answer, True
+        if fields.get("model") is None:
+            fields["model"], self._theirs, repaired = self.model, "", True
         if ("timings" in fields or "metrics" in fields) and (timings := timings_in(fields)) is not None:
             self.timings = timings
         changed = self._take_usage(fields) if "usage" in fields else None
         choices = _choices_of(fields)
         if changed == "usage only" or not (choices or fields.keys() - _ENVELOPE):
             return b""  # clients that look at choices[0] fail on an empty list (RW-03)
-        output = False
+        output = learnable = False
         for choice in choices:
+            role = self._take_role(choice)
+            repaired |= role == "repeated"
+            learnable = role != "first"
             if self._take_choice(choice):
                 changed = "rewritten"
             output |= has_output(choice)
         self.outputs += output
         self._shape = fields
-        renamed = fields.get("model") not in (None, self.model)
+        renamed = fields["model"] != self.model
         if self._on_chunk is not None:
             self._on_chunk(fields)
             return b""
@@ -303,7 +318,13 @@ class OpenAiStream:
             if renamed:
                 self._theirs, fields["model"] = fields["model"], self.model
             out = write_json(fields, payload)
-        if changed is None and output and len(choices) == 1 and (self._repair is None or self.outputs > 1):
+        if (
+            changed is None
+            and output
+            and learnable
+            and len(choices) == 1
+            and (self._repair is None or self.outputs > 1)
+        ):
             self._learn(payload, out, choices[0])
         return b"data: %b\n\n" % (out.replace(b"\n", b" ") if b"\n" in out else out)
 
@@ -334,9 +355,20 @@ class OpenAiStream:
                 return None
         return payload.replace(*self._rename) if self._rename[0] in payload else None
 
+    def _take_role(self, choice: Json) -> Literal["first", "repeated"] | None:
+        """Takes a role out of a delta that is not the first with one: clients that add strings up would repeat it."""
+        delta: Any = choice.get("delta")
+        if delta.__class__ is not dict or delta.get("role") is None:
+            return None
+        index = index_of(choice)
+        if index not in self._roles_said:
+            self._roles_said.add(index)
+            return "first"
+        del delta["role"]
+        return "repeated"
+
     def _take_choice(self, choice: Json) -> bool:
-        index = choice.get("index")
-        index = index if isinstance(index, int) else 0
+        index = index_of(choice)
         changed = False
         delta: Any = choice.get("delta")
         if delta.__class__ is dict:
@@ -347,7 +379,13 @@ class OpenAiStream:
                 changed = split_delta(tags, delta, last=bool(choice.get("finish_reason")))
             changed |= both_reasoning_names(delta)
             if "tool_calls" in delta and (calls := objects(delta["tool_calls"])):
-                changed |= self._tools.setdefault(index, ToolCalls()).repair(calls)
+                tools = self._tools.get(index)
+                if tools is None:
+                    tools = self._tools[index] = ToolCalls(self._ids, index)
+                changed |= tools.repair(calls)
+        elif delta is None and "delta" in choice:
+            choice["delta"] = {}  # clients look into it
+            changed = True
         elif choice.get("logprobs"):
             text, text_at = choice.get("text"), self._text_chars.get(index, 0)
             changed = as_text_logprobs(choice, text_at)

@@ -46,20 +46,24 @@ class Tgi:
         return encode_tgi(request, model)
 
     def stream_decoder(self, request: GatewayRequest) -> OpenAiStream:
+        ids = AnswerIds(request)
         return OpenAiStream(
             request.model,
             wants_usage=request.wants_usage,
             usage_per_choice=True,  # of several prompts, each has its own
             sends_done=True,
             prompt_tokens=request.prompt_estimate_tokens,
-            repair=TgiChunks(AnswerIds(request), chat=request.operation == "chat"),
+            repair=TgiChunks(ids, chat=request.operation == "chat"),
+            ids=ids,
         )
 
     def answer_reader(self, request: GatewayRequest, head: AnswerHead, *, streamed: bool) -> AnswerReader:
         if request.operation == "embeddings":
             return EmbeddingsAnswer(request.model)
-        repair = TgiAnswers(AnswerIds(request))
-        return WholeAnswer(request.model, request.prompt_estimate_tokens, repair=repair, timings=tgi_timings(head))
+        ids = AnswerIds(request)
+        return WholeAnswer(
+            request.model, request.prompt_estimate_tokens, ids, repair=TgiAnswers(ids), timings=tgi_timings(head)
+        )
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:
         return read_tgi_error(status, body)

@@ -1,9 +1,9 @@
-"""TGI's whole answers: OpenAI's, but for an empty id, tool call ids that repeat, and no content beside a call."""
+"""TGI's whole answers: OpenAI's, but for tool call ids that repeat, and no content beside a call."""
 
 from __future__ import annotations
 
 from .answer_ids import AnswerIds
-from .json_values import Json, as_object, objects, write_json
+from .json_values import Json, as_object, objects
 from .tgi_errors import tgi_error_in
 
 
@@ -17,9 +17,6 @@ class TgiAnswers:
         if "choices" not in answer and (failed := tgi_error_in(answer)) is not None:
             raise failed
         changed = False
-        if not answer.get("id"):
-            answer["id"] = self._ids.answer
-            changed = True
         for choice in objects(answer.get("choices")):
             changed |= self._repair_message(as_object(choice.get("message")) or {})
         return changed
@@ -28,9 +25,6 @@ class TgiAnswers:
         calls = objects(message.get("tool_calls"))
         for index, call in enumerate(calls):
             call["id"] = self._ids.call(index)
-            function = as_object(call.get("function")) or {}
-            if isinstance(arguments := function.get("arguments"), dict):  # before 3.2
-                function["arguments"] = write_json(arguments, b"").decode()
         if calls:
             message.setdefault("content", None)
         return bool(calls)

@@ -1,8 +1,8 @@
 """TGI's stream chunks, and how they differ from OpenAI's.
 
-``id`` is empty, and tool calls are counted from "0" in every conversation. Every delta of a chat has a role and every
-piece of a tool call its id and type, which clients that add strings up would repeat. A tool call ends without a finish
-reason. Completions say "" where no finish reason is yet, and give the text of the end-of-sequence token.
+Tool calls are counted from "0" in every conversation, and every piece of one has its id and type. A tool call ends
+without a finish reason. Completions say "" where no finish reason is yet, and give the text of the end-of-sequence
+token.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from .types import MalformedStream
 class TgiChunks:
     """Implements ``openai_stream.ChunkRepair`` for one stream."""
 
-    __slots__ = ("_arguments", "_arguments_chars", "_chat", "_finished", "_ids", "_role_said", "_seen", "_top")
+    __slots__ = ("_arguments", "_arguments_chars", "_chat", "_finished", "_ids", "_seen", "_top")
 
     def __init__(self, ids: AnswerIds, *, chat: bool) -> None:
         self._ids = ids
         self._chat = chat
-        self._role_said = False
         self._arguments: dict[int, list[str]] = {}  # of tool calls, by their index
         self._arguments_chars = 0
         self._seen = False  # a choice
@@ -33,9 +32,6 @@ class TgiChunks:
         if (failed := tgi_error_in(chunk)) is not None:
             raise failed
         changed = False
-        if not chunk.get("id"):
-            chunk["id"] = self._ids.answer
-            changed = True
         for choice in objects(chunk.get("choices")):
             self._seen = True
             changed |= self._repair_choice(choice)
@@ -73,16 +69,10 @@ class TgiChunks:
         return changed if delta is None else self._repair_delta(delta) or changed
 
     def _repair_delta(self, delta: Json) -> bool:
-        changed = False
-        if "role" in delta:
-            if self._role_said:
-                del delta["role"]
-                changed = True
-            self._role_said = True
-        for call in objects(delta.get("tool_calls")):
+        calls = objects(delta.get("tool_calls"))
+        for call in calls:
             self._repair_call(call)
-            changed = True
-        return changed
+        return bool(calls)
 
     def _repair_call(self, call: Json) -> None:
         index = call.get("index")

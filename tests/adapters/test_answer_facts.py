@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.answer_facts import AnswerFacts, answer_facts
+from adapters.answer_ids import AnswerIds
 from adapters.continuation import Rest
 from adapters.failures import AdapterError
 from adapters.joined_stream import JoinedStream
@@ -41,7 +42,7 @@ def whole(*choices: Json, **more: Any) -> bytes:
 
 
 def told(body: bytes, model: str = "m") -> AnswerFacts | None:
-    reader = WholeAnswer(model, 0)
+    reader = WholeAnswer(model, 0, AnswerIds(call(HI)))
     reader.feed(body)
     return reader.close().facts()
 

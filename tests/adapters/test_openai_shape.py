@@ -32,6 +32,7 @@ def pieces(call_id: str | None, index: int | None, count: int, *, repeats_id: bo
         if index is not None:
             piece["index"] = index
         if n == 0:
+            piece["type"] = "function"
             piece["function"]["name"] = f"f_{call_id}"
         if call_id is not None and (n == 0 or repeats_id):
             piece["id"] = call_id
@@ -65,10 +66,10 @@ def test_calls_that_share_an_index_are_told_apart_by_their_ids(
 
 
 @settings(deadline=None)
-@given(counts=counts(), seed=st.randoms(use_true_random=False), repeats_id=st.booleans())
-def test_right_indexes_are_left_alone_however_calls_interleave(counts: list[int], seed: Any, repeats_id: bool) -> None:
+@given(counts=counts(), seed=st.randoms(use_true_random=False))
+def test_right_pieces_are_left_alone_however_calls_interleave(counts: list[int], seed: Any) -> None:
     """OpenAI begins call n+1 after call n; later pieces may come in any order."""
-    calls = [pieces(f"c{i}", i, count, repeats_id=repeats_id) for i, count in enumerate(counts)]
+    calls = [pieces(f"c{i}", i, count) for i, count in enumerate(counts)]
     deltas = [call[0] for call in calls]
     rest = [piece for call in calls for piece in call[1:]]
     seed.shuffle(rest)
@@ -98,7 +99,7 @@ def test_repairing_twice_changes_nothing_more(counts: list[int], index: int | No
 
 def test_an_id_that_comes_after_the_first_piece_begins_no_new_call() -> None:
     deltas: list[Json] = [
-        {"index": 0, "function": {"name": "f", "arguments": "a"}},
+        {"index": 0, "type": "function", "function": {"name": "f", "arguments": "a"}},
         {"index": 0, "id": "c0", "function": {"arguments": "b"}},
     ]
     assert not ToolCalls().repair(deltas)

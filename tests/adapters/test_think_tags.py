@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.answer_ids import AnswerIds
 from adapters.openai_answer import WholeAnswer
 from adapters.openai_stream import OpenAiStream
 from adapters.think_tags import ThinkTags
+from tests.adapters.ollama_calls import HI, call
 
 TEXTS = [
     ("<think>first, this</think>the answer", "first, this", "the answer"),
@@ -105,7 +107,7 @@ def test_a_whole_answer_gives_thinking_as_reasoning(text: str, reasoning: str, a
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    reader = WholeAnswer("m", 0)
+    reader = WholeAnswer("m", 0, AnswerIds(call(HI)))
     reader.feed(json.dumps({"id": "c", "model": "m", "choices": [choice], "usage": usage}).encode())
     message = json.loads(reader.close().body)["choices"][0]["message"]
     assert (message.get("reasoning_content") or "", message["content"] or "") == (reasoning, answer)
