@@ -24,7 +24,7 @@ _MOST_STOPS = 10
 _LONGEST_STOP_BYTES = 255
 _LONGEST_SCHEMA_BYTES = 2047
 _FORMATS = ("text", "json_object", "json_schema")
-_UNREAD_SAMPLING = ("min_p", "min_tokens", "stop_token_ids", "logit_bias")
+_UNREAD_SAMPLING = ("min_p", "min_tokens", "stop_token_ids", "typical_p", "repeat_last_n", "logit_bias")
 # What others take and LightLLM does not. What nobody takes is left for it to refuse.
 _OUT_OF_BOUNDS: Mapping[str, Callable[[float], bool]] = {
     "presence_penalty": lambda value: value < 0,
@@ -62,6 +62,8 @@ def encode_lightllm(request: GatewayRequest, model: str | None) -> UpstreamReque
         unset = [key for key, value in body.items() if value is None and key not in add]
         if body.get("logit_bias") == {}:
             unset.append("logit_bias")  # any but null is refused
+        if "repetition_penalty" in add:
+            unset.append("repeat_penalty")
     try:
         if request.operation == "chat" and (count := developers(body)):
             raw = _without_developers(raw, count)
@@ -171,6 +173,11 @@ def _replaced(body: Mapping[str, Any], dropped: list[str], *, text: bool) -> dic
     choices = n if isinstance(n, int) and n > 1 else 1
     if best_of is not None and best_of != choices:
         dropped.append("best_of")
+    if (penalty := body.get("repeat_penalty")) is not None:  # llama.cpp's and Ollama's name of it
+        if body.get("repetition_penalty") is None and not (isinstance(penalty, int | float) and 0 < penalty < 1):
+            add["repetition_penalty"] = penalty
+        else:
+            dropped.append("repeat_penalty")
     if text and choices > 1 and best_of != choices:
         add["best_of"] = choices  # 1 unless said, and must equal n
     return add

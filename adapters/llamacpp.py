@@ -6,8 +6,20 @@ one. It reports usage for each choice, and closes the connection after every str
 
 from __future__ import annotations
 
+from .foreign_fields import ForeignFields, unknown_but
 from .openai_compatible import OpenAiCompatible
 
+_FOREIGN = ForeignFields(
+    unknown=unknown_but("json_schema", "grammar"),
+    unread=frozenset(("min_tokens", "stop_token_ids")),
+    renamed={"repetition_penalty": "repeat_penalty"},
+)
 LLAMACPP = OpenAiCompatible(
-    name="llamacpp", idle_s=4.0, health_path="/health", stream_always=True, usage_per_choice=True, sends_done=True
+    name="llamacpp",
+    idle_s=4.0,
+    health_path="/health",
+    stream_always=True,
+    usage_per_choice=True,
+    sends_done=True,
+    foreign=_FOREIGN,
 )

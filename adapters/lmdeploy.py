@@ -10,11 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .bodies import BadBody, edit
+from .foreign_fields import TO_REPETITION, ForeignFields, unknown_but
 from .openai_compatible import OpenAiCompatible
 from .openai_stream import OpenAiStream
 from .types import AnswerHead, AnswerReader, EngineFailed, GatewayRequest, Unsupported, UpstreamRequest
 
-_DIALECT = OpenAiCompatible(name="lmdeploy", strip_nulls=True, sends_done=True)
+_FOREIGN = ForeignFields(
+    unknown=unknown_but("return_token_ids"), unread=frozenset(("typical_p", "repeat_last_n")), renamed=TO_REPETITION
+)
+_DIALECT = OpenAiCompatible(name="lmdeploy", strip_nulls=True, sends_done=True, foreign=_FOREIGN)
 _WITHOUT_EFFECT = ("presence_penalty", "frequency_penalty")
 
 
@@ -38,7 +42,8 @@ class LmDeploy:
                 raise EngineFailed(400, str(error)) from error
             body = {key: value for key, value in request.body.items() if key not in dropped}
             request = request._replace(raw=raw, body=body)
-        return _DIALECT.encode(request, model)._replace(dropped=dropped)
+        upstream = _DIALECT.encode(request, model)
+        return upstream._replace(dropped=dropped + upstream.dropped)
 
     def stream_decoder(self, request: GatewayRequest) -> OpenAiStream:
         return _DIALECT.stream_decoder(request)

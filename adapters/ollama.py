@@ -6,17 +6,14 @@ durations; so only what is not translated here goes there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from .bodies import SKELETON_BYTES, BadBody, read_whole
 from .json_values import write_json
 from .ollama_answer import OllamaAnswer, OllamaEmbeddings
 from .ollama_errors import read_refusal
 from .ollama_request import chat, completion, embeddings
 from .ollama_stream import OllamaStream
-from .openai_compatible import OpenAiCompatible
+from .openai_compatible import OpenAiCompatible, whole_body
 from .types import AnswerHead, AnswerReader, EngineFailed, GatewayRequest, MalformedStream, UpstreamRequest
 
 _V1 = OpenAiCompatible(name="ollama")
@@ -38,11 +35,11 @@ class Ollama:
     def encode(self, request: GatewayRequest, model: str | None) -> UpstreamRequest:
         match request.operation:
             case "chat":
-                path, (native, dropped) = "/api/chat", chat(_whole(request))
+                path, (native, dropped) = "/api/chat", chat(whole_body(request))
             case "text_completion":
-                path, (native, dropped) = "/api/generate", completion(_whole(request))
+                path, (native, dropped) = "/api/generate", completion(whole_body(request))
             case "embeddings":
-                path, (native, dropped) = "/api/embed", embeddings(_whole(request))
+                path, (native, dropped) = "/api/embed", embeddings(whole_body(request))
             case _:
                 return _V1.encode(request, model)
         native["model"] = request.model if model is None else model
@@ -62,16 +59,6 @@ class Ollama:
 
     def read_error(self, status: int, body: bytes) -> EngineFailed:
         return read_refusal(status, body)
-
-
-def _whole(request: GatewayRequest) -> Mapping[str, Any]:
-    """The request with its long strings, which ``body`` may lack."""
-    if len(request.raw) <= SKELETON_BYTES:
-        return request.body
-    try:
-        return read_whole(request.raw)
-    except BadBody as error:
-        raise EngineFailed(400, str(error)) from error
 
 
 OLLAMA = Ollama()

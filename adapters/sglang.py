@@ -5,6 +5,14 @@
 
 from __future__ import annotations
 
+from .foreign_fields import TO_REPETITION, ForeignFields, unknown_but
 from .openai_compatible import OpenAiCompatible
 
-SGLANG = OpenAiCompatible(name="sglang", idle_s=4.0, health_path="/ready", strip_nulls=True, sends_done=True)
+_FOREIGN = ForeignFields(
+    unknown=unknown_but("json_schema", "regex", "ebnf", "return_token_ids"),
+    unread=frozenset(("typical_p", "repeat_last_n")),
+    renamed=TO_REPETITION,
+)
+SGLANG = OpenAiCompatible(
+    name="sglang", idle_s=4.0, health_path="/ready", strip_nulls=True, sends_done=True, foreign=_FOREIGN
+)

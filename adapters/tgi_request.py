@@ -43,6 +43,10 @@ _SAMPLING: dict[str, tuple[Any, ...]] = {
     "typical_p": (1,),
     "best_of": (1,),
     "reasoning_effort": (),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+    "ignore_eos": (False,),
+    "repeat_last_n": (),
 }
 # Refused or misread by TGI even when they ask for nothing; what it ignores may stay.
 _NEVER = frozenset(("presence_penalty", "logit_bias"))
@@ -102,7 +106,7 @@ def _edits(request: GatewayRequest, body: Mapping[str, Any]) -> _Edits:
         else:
             given[key] = value
     for key, nothing in _SHAPE[request.operation].items():
-        if key in given and _asks(given[key], nothing):
+        if key in given and foreign_fields.asks(given[key], nothing):
             raise unsupported(key, f"the field {key}" if chat else f"the field {key} of a text completion")
     _sampling(given, edits, chat=chat)
     _limits(given, edits)
@@ -119,7 +123,7 @@ def _sampling(given: Json, edits: _Edits, *, chat: bool) -> None:
     for key, nothing in _SAMPLING.items():
         if key not in given:
             continue
-        told = _asks(given[key], nothing)
+        told = foreign_fields.asks(given[key], nothing)
         if told or key in _NEVER:
             edits.drop.append(key)
         if told:
@@ -130,7 +134,14 @@ def _sampling(given: Json, edits: _Edits, *, chat: bool) -> None:
         edits.drop.append("top_p")  # off
     if isinstance(seed := given.get("seed"), int) and seed < 0:
         edits.add["seed"] = seed % 2**64
+    if (penalty := given.pop("repeat_penalty", None)) is not None:
+        edits.drop.append("repeat_penalty")
+        if "repetition_penalty" in given:
+            edits.dropped.append("repeat_penalty")
+        else:
+            given["repetition_penalty"] = edits.add["repetition_penalty"] = penalty
     if chat and "repetition_penalty" in given:
+        edits.add.pop("repetition_penalty", None)
         penalty = _number(given["repetition_penalty"])
         edits.drop.append("repetition_penalty")
         if penalty is None:
@@ -170,11 +181,6 @@ def _conversation(given: Json, edits: _Edits) -> None:
         raise unsupported("tool_choice", f"a tool_choice of type {str(choice.get('type'))[:50]!r}")
     if response_format is not None and (converted := format_for_tgi(response_format)) is not None:
         edits.add["response_format"] = converted
-
-
-def _asks(value: Any, nothing: tuple[Any, ...]) -> bool:
-    """Whether a value is none of those that ask for nothing; 0 is not False."""
-    return not any(value == each and isinstance(value, bool) is isinstance(each, bool) for each in nothing)
 
 
 def _number(value: Any) -> int | float | None:

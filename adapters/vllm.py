@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from .foreign_fields import TO_REPETITION, ForeignFields
 from .openai_compatible import OpenAiCompatible
 
-VLLM = OpenAiCompatible(name="vllm", idle_s=4.0, health_path="/health", sends_done=True)
+_FOREIGN = ForeignFields(
+    unknown=frozenset(("json_schema", "regex", "ebnf", "grammar")),
+    unread=frozenset(("typical_p", "repeat_last_n")),
+    renamed=TO_REPETITION,
+    guided=True,
+)
+VLLM = OpenAiCompatible(name="vllm", idle_s=4.0, health_path="/health", sends_done=True, foreign=_FOREIGN)
