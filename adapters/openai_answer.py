@@ -9,7 +9,7 @@ import orjson
 
 from .answer_ids import AnswerIds
 from .engine_timings import timings_in
-from .json_values import Json, as_list, as_object, objects, read_json, write_json
+from .json_values import Json, as_list, as_object, objects, read_json, read_json_object, write_json
 from .logprobs import as_text_logprobs
 from .openai_errors import error_in
 from .openai_shape import (
@@ -149,16 +149,16 @@ class EmbeddingsAnswer(AnswerBody):
 
     def _by_ends(self, body: bytes) -> Answer:
         head, middle, tail = body[:_ENDS_BYTES], body[_ENDS_BYTES:-_ENDS_BYTES], body[-_ENDS_BYTES:]
-        ours = orjson.dumps(self._model)
-
-        def put_back(found: re.Match[bytes]) -> bytes:
-            return found[0].replace(found[1], ours)
-
+        if not head.lstrip().startswith(b"{") or not tail.rstrip().endswith(b"}"):
+            raise MalformedStream("the engine's answer is not a JSON object")
+        if b'"data"' not in head:
+            raise MalformedStream("the engine's answer has no data")
         usage = _USAGE.search(tail) or _USAGE.search(head)
-        head, renamed = _MODEL.subn(put_back, head, count=1)
-        if not renamed:
-            tail = _MODEL.sub(put_back, tail, count=1)
-        return Answer(b"".join((head, middle, tail)), read_usage(orjson.loads(usage[1])) if usage else None, 1)
+        if (named := _MODEL.search(head)) is not None:
+            head = _spliced(head, named, self._model)
+        elif (named := _MODEL.search(tail)) is not None:
+            tail = _spliced(tail, named, self._model)
+        return Answer(b"".join((head, middle, tail)), read_usage(read_json_object(usage[1])) if usage else None, 1)
 
 
 class StreamedAnswer:

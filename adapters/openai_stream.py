@@ -38,7 +38,19 @@ from .types import AdapterError, EngineTimings, MalformedStream, PlainChunk, Tru
 
 # A chunk without choices that holds nothing else is not for clients.
 _ENVELOPE = frozenset(
-    ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "timings", "metrics")
+    (
+        "id",
+        "object",
+        "created",
+        "model",
+        "choices",
+        "usage",
+        "system_fingerprint",
+        "service_tier",
+        "timings",
+        "metrics",
+        "error",
+    )
 )
 # Where a plain chunk has its text: chat, then completions. Engines write the colon with or without a space.
 _TEXT_KEYS = (b'"content":', b'"content": ', b'"text":', b'"text": ')
@@ -281,7 +293,7 @@ class OpenAiStream:
         if fields is None:
             raise MalformedStream("the engine's stream holds an event that is not a JSON object")
         repaired = self._repair is not None and self._repair.repair(fields)
-        if "error" in fields or fields.get("object") == "error":
+        if "error" in fields or "choices" not in fields or fields.get("object") == "error":
             failed = error_in(fields)
             if failed is not None:
                 raise failed
@@ -295,6 +307,9 @@ class OpenAiStream:
         choices = _choices_of(fields)
         if changed == "usage only" or not (choices or fields.keys() - _ENVELOPE):
             return b""  # clients that look at choices[0] fail on an empty list (RW-03)
+        if not choices:
+            fields["choices"] = []  # clients look into it, and it may be null or left out
+            repaired = True
         output = learnable = False
         for choice in choices:
             role = self._take_role(choice)
