@@ -143,6 +143,17 @@ class NoEndpoint(GatewayError):
     retryable = True
 
 
+class NoConnection(GatewayError):
+    """Weir's own machine has no file, port or memory for one more connection."""
+
+    status = 503
+    code = "no_connection"
+    stage = "connect"
+    outcome = "shed"
+    error_type = "local"
+    retryable = True
+
+
 class EngineBusy(GatewayError):
     """The engine said 429 or 503."""
 

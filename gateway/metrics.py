@@ -18,7 +18,7 @@ from adapters.types import Usage
 from . import __version__
 from .config import MetricsConfig
 from .endpoint import Endpoint
-from .errors import NoEndpoint
+from .errors import EngineBusy, NoConnection, NoEndpoint
 from .exposition import END, TEXT, Format
 from .fleet import Fleet
 from .flight import AttemptRecord, FlightRecord, Role
@@ -37,7 +37,11 @@ _PROMPT_LENGTHS = (
     f"{PROMPT_TOKENS[-1]}+",
 )
 BATCH_INPUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-NO_ENDPOINT = NoEndpoint.error_type
+SHED_REASONS: dict[str | None, str] = {
+    NoEndpoint.error_type: NoEndpoint.code,
+    NoConnection.error_type: NoConnection.code,
+}
+"""By the error type of telemetry; any other is an engine's status."""
 
 
 class Metrics:
@@ -420,7 +424,7 @@ class RequestSeries:
         self._requests = metrics.requests.at(pool, model, operation, outcome)
         self._durations_s = Gathered(metrics.duration.at(pool, model, operation, outcome))
         self._shed = (
-            {reason: metrics.shed.at(pool, model, reason) for reason in ("no_endpoint", "engine_busy")}
+            {reason: metrics.shed.at(pool, model, reason) for reason in (*SHED_REASONS.values(), EngineBusy.code)}
             if outcome == "shed"
             else None
         )
@@ -441,7 +445,7 @@ class RequestSeries:
         if record.keep_reason is not None:
             self._durations_s.exemplify(record)
         if self._shed is not None:
-            self._shed["no_endpoint" if record.error_type == NO_ENDPOINT else "engine_busy"].value += 1
+            self._shed[SHED_REASONS.get(record.error_type, EngineBusy.code)].value += 1
         if admitted_s is None or record.body_read_s is None:
             return
         self._queues_s.append(queue_s)

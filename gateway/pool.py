@@ -190,6 +190,8 @@ class Pool:
                     self.name,
                 )
             endpoint.health = before
+            for other in self._all:
+                self._apply(other, health.needed_again(other.health, other.rules, time.monotonic()))
             return
         endpoint.health = after
         if now == was and before.ejected_until_s == after.ejected_until_s:

@@ -26,6 +26,10 @@ log = logging.getLogger("weir.probes")
 VERSION_CHARS = 64
 
 
+class NotAsked(Exception):
+    """Weir's own machine let no connection be opened: that tells nothing of an endpoint."""
+
+
 class Probes:
     """One task an endpoint, at the pool's interval; the first probe comes at once."""
 
@@ -52,6 +56,9 @@ class Probes:
             loads = False
             try:
                 failure, loads = await self._probe(endpoint, rules.timeout_s)
+            except NotAsked:
+                await asyncio.sleep(rules.interval_s)
+                continue
             except Exception as fault:
                 self._unforeseen(endpoint, fault)
                 failure = f"probe failed: {type(fault).__name__}"
@@ -85,13 +92,19 @@ class Probes:
             log.error("a probe of endpoint %s failed by a fault of Weir's: %s\n%s", endpoint.id, name, frames)
 
     async def _probe(self, endpoint: Endpoint, timeout_s: float) -> tuple[str | None, bool]:
-        """Returns why the endpoint cannot serve, or None; and whether it is only because it loads its model."""
+        """Returns why the endpoint cannot serve, or None; and whether it is only because it loads its model.
+
+        Raises:
+            NotAsked: Weir could not.
+        """
         question = endpoint.question(endpoint.adapter.health_path)
         try:
             answer = await fetch(endpoint.questions, question, timeout_s, READ_BYTES, lambda status: status >= 500)
         except TimeoutError:
             return f"no answer to a probe within {timeout_s:g} s", False
         except TransportError as error:
+            if error.kind == "local":
+                raise NotAsked from error
             return f"probe failed: {error.kind}", False
         status = answer.head.status
         # A server that has no such path lives, and says no more

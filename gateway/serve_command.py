@@ -17,6 +17,7 @@ from .config.problems import ConfigError
 from .config.values import address
 from .discovery import discover
 from .numbers_folder import CannotUseFolder
+from .open_files import allow_many_files
 from .server import CannotListen
 from .stopping import Stopping
 from .tuning import Collections
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    allow_many_files()
     if args.workers == 1:
         return uvloop.run(_serve(args.config, args.listen))
     config = uvloop.run(_configured(args.config, args.listen, args.workers))
