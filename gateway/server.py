@@ -14,6 +14,7 @@ from .app import App
 from .asgi_relay import RelayProtocol
 from .config import Config
 from .config.values import split_address
+from .dead_peers import CLIENT_S, find_dead_peer
 from .routes import Routes
 from .worker_numbers import Seat
 
@@ -210,6 +211,7 @@ def bind(key: str, address: str, *, shared: bool = False) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        find_dead_peer(bound, CLIENT_S)
         if shared:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((host, port))

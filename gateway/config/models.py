@@ -244,10 +244,12 @@ class TimeoutsConfig(_Block):
 
     connect_s: Duration = Field(default=2.0, validation_alias="connect", description="To a connection, TLS included.")
     head_s: Duration = Field(
-        default=60.0, validation_alias="head", description="From the sent request to the response's head."
+        default=60.0, validation_alias="head", description="Of a stream: from the sent request to the response's head."
     )
     first_token_s: Duration = Field(
-        default=60.0, validation_alias="first_token", description="From the sent request to the first output."
+        default=60.0,
+        validation_alias="first_token",
+        description="Of a stream: from the sent request to the first output.",
     )
     stall_s: Duration = Field(default=30.0, validation_alias="stall", description="Between two outputs of a stream.")
     total_s: Duration = Field(

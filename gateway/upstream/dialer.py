@@ -9,9 +9,12 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from time import monotonic
 from typing import TypeVar
+
+from gateway.dead_peers import ENGINE_S, find_dead_peer
 
 from .contract import TransportError
 from .resolver import Address, Resolver
@@ -62,6 +65,10 @@ class Dialer:
         except OSError as error:
             raise self._translated(error) from error
         self._reached = True
+        transport, _ = opened
+        if not transport.is_closing():
+            with suppress(OSError):  # the engine closed it in this moment
+                find_dead_peer(transport.get_extra_info("socket"), ENGINE_S, unread=True)
         return opened
 
     def no_connection(self, timeout_s: float) -> TransportError:

@@ -373,18 +373,21 @@ class _Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             return
+        lost = (
+            "the engine's machine fell silent" if isinstance(exc, TimeoutError) else "the engine closed the connection"
+        )
         if not self._in_body:
             nothing_came = self._bare_bytes == 0
             if nothing_came and exchange.lost_before_any_byte():
                 self._detach()
                 self._upstream.resend(exchange)
                 return
-            self._fail("reset", "the engine closed the connection before it answered")
+            self._fail("reset", f"{lost} before it answered")
         elif exc is None and _ends_with_connection(self._headers):
             self._keep_alive = False
             self._finish()
         else:
-            self._fail("truncated", "the engine closed the connection in the middle of its answer")
+            self._fail("truncated", f"{lost} in the middle of its answer")
 
     # --- httptools callbacks
 

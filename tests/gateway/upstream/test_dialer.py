@@ -150,6 +150,16 @@ async def test_who_leaves_while_it_is_tried_leaves_nothing_open(engine: Engine, 
     await eventually(lambda: sockets() == before)
 
 
+async def test_a_machine_that_is_gone_without_a_word_is_found_out(engine: Engine) -> None:
+    engine.answers("127.0.0.1")
+    transport, _ = await Dialer("127.0.0.1", engine.port).connect(asyncio.Protocol)
+    sock = transport.get_extra_info("socket")
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+    assert [sock.getsockopt(socket.IPPROTO_TCP, name) for name in names] == [15, 5, 3, 30_000]
+    transport.abort()
+
+
 @pytest.mark.parametrize("transport", ["native", "httpx2"])
 async def test_a_silent_name_server_holds_up_nobody_else(addresses: list[str], transport: str) -> None:
     def upstream(host: str, port: int) -> Upstream:
