@@ -75,7 +75,7 @@ async def _configured(path: str | None, listen: str | None, workers: int = 1) ->
 
 
 async def serve_until_signal(config: Config) -> int:
-    """Serves until SIGINT or SIGTERM. Returns the exit status."""
+    """Serves until a signal asks it to stop. Returns the exit status."""
     try:
         running = await server.start(config)
     except CannotListen as error:

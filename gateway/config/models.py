@@ -650,7 +650,7 @@ class TelemetryConfig(_Block):
 
 
 class ShutdownConfig(_Block):
-    """What happens on SIGTERM."""
+    """What happens on SIGTERM, SIGINT or SIGHUP."""
 
     drain_s: DurationOrZero = Field(
         default=30.0, validation_alias="drain", description="How long running requests may finish; then they are ended."

@@ -39,7 +39,7 @@ def written(folder: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_lets_running_streams_finish_and_refuses_new_ones(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -113,12 +113,14 @@ def _is_child(pid: str, parent: int) -> bool:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, url: str, workers: int = WORKERS, **top: Any) -> AsyncGenerator[Served]:
+async def serving(
+    tmp_path: Path, url: str, workers: int = WORKERS, under: tuple[str, ...] = (), **top: Any
+) -> AsyncGenerator[Served]:
     port, folder = unused_port(), tmp_path / "numbers"
     text = config(url, listen=f"127.0.0.1:{port}", metrics={"dir": str(folder)}, **top)
     path = tmp_path / "weir.yaml"
     path.write_text(text)
-    async with weir("serve", "-c", str(path), "--workers", str(workers)) as process:
+    async with weir("serve", "-c", str(path), "--workers", str(workers), under=under) as process:
         await process.says(f"with {workers} workers")
         yield Served(process, port, folder)
 
@@ -299,7 +301,7 @@ def test_a_place_stays_empty_the_longer_the_sooner_its_workers_die() -> None:
 # --- stopping
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_drains_all_workers(number: signal.Signals, tmp_path: Path) -> None:
     opened = asyncio.Event()
     script = [head(200, "sse"), role(), tok("a"), gate(opened), tok("b"), fin("stop"), done(), end()]
@@ -316,16 +318,44 @@ async def test_a_signal_drains_all_workers(number: signal.Signals, tmp_path: Pat
         assert served.process.err.decode().count("stopping") == 1
 
 
-async def test_a_signal_to_the_whole_group_is_one_signal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_to_the_whole_group_is_one_signal(number: signal.Signals, tmp_path: Path) -> None:
     """As Ctrl-C in a terminal, or a service manager's: each worker gets it twice, and still drains."""
     opened = asyncio.Event()
     script = [head(200, "sse"), role(), tok("a"), gate(opened), tok("b"), fin("stop"), done(), end()]
     async with ScriptedUpstream(script) as u, serving(tmp_path, u.url) as served, streams(served, 6) as clients:
         for pid in (served.process.pid, *await served.pids()):
-            os.kill(pid, signal.SIGINT)
+            os.kill(pid, number)
         await refused(served.port)
         opened.set()
         assert all([(await client.reply()).done for client in clients])
+        await ended_well(served.process)
+
+
+async def test_a_terminal_that_closes_ends_no_request(tmp_path: Path) -> None:
+    """The kernel sends SIGHUP to whom the terminal belongs, and so does the shell: it comes twice."""
+    opened = asyncio.Event()
+    script = [head(200, "sse"), role(), tok("a"), gate(opened), tok("b"), fin("stop"), done(), end()]
+    async with ScriptedUpstream(script) as u, serving(tmp_path, u.url) as served, streams(served, 3) as clients:
+        for pid in (served.process.pid, *await served.pids()):
+            os.kill(pid, signal.SIGHUP)
+        await served.process.says("stopping")
+        await refused(served.port)
+        served.process.signal(signal.SIGHUP)
+        opened.set()
+        assert all([(await client.reply()).done for client in clients])
+        await ended_well(served.process)
+
+
+async def test_workers_started_with_nohup_hear_no_hangup(tmp_path: Path) -> None:
+    async with ScriptedUpstream(chat_stream()) as u, serving(tmp_path, u.url, under=("nohup",)) as served:
+        before = await served.pids()
+        for pid in (served.process.pid, *before):
+            os.kill(pid, signal.SIGHUP)
+        for _ in range(12):
+            assert (await served.ask("POST", CHAT, r0())).done
+        assert await served.pids() == before
+        served.process.signal()
         await ended_well(served.process)
 
 
