@@ -69,6 +69,13 @@ async def _configured(path: str | None, listen: str | None, workers: int = 1) ->
         print(error, file=sys.stderr)
         return None
     if listen:
+        if config.admin.listens_at(listen):
+            print(
+                f"--listen {listen}: operators connect there (admin.listen is {config.admin.listen}): "
+                "give another port, or change admin.listen",
+                file=sys.stderr,
+            )
+            return None
         config = config.model_copy(update={"listen": listen})
     set_up_logging(config.log.level, workers=workers)
     return config

@@ -562,6 +562,12 @@ class AdminConfig(_Block):
         examples=["${WEIR_ADMIN_TOKEN}"],
     )
 
+    def listens_at(self, address: str) -> bool:
+        """Whether its own listener would take connections to that ``HOST:PORT``."""
+        return self.listen is not None and values.same_address(
+            values.split_address(self.listen), values.split_address(address)
+        )
+
 
 class RecorderConfig(_Block):
     """The flight recorder: what ``weir explain`` and /weir/requests tell from. It holds no content."""
@@ -691,6 +697,16 @@ class Config(_Block):
             if rule.model is not None and rule.model not in models:
                 raise ValueError(f'has a rule for the model "{rule.model}", which no pool answers to')
         return telemetry
+
+    @field_validator("admin")
+    @classmethod
+    def _listens_elsewhere(cls, admin: AdminConfig, info: ValidationInfo) -> AdminConfig:
+        listen: str | None = info.data.get("listen")
+        if listen is not None and admin.listens_at(listen):
+            raise ValueError(
+                f"listens where clients connect (listen is {listen}): give admin.listen another port, or remove it"
+            )
+        return admin
 
     @field_validator("pools")
     @classmethod

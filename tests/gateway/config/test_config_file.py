@@ -125,6 +125,14 @@ pools:
     )
 
 
+@pytest.mark.parametrize("listen", ["127.0.0.1:8080", "0.0.0.0:8080"])
+def test_an_admin_listener_at_the_main_ones_address_is_told_with_what_to_do(listen: str) -> None:
+    assert mistakes(f"{POOL}admin:\n  listen: {listen}\n") == [
+        "weir.yaml:4: admin: listens where clients connect (listen is 127.0.0.1:8080): "
+        "give admin.listen another port, or remove it"
+    ]
+
+
 def test_the_example_can_be_used_as_it_is() -> None:
     subject = parse(EXAMPLE.read_text(encoding="utf-8"), "weir.yaml", {})
     assert [endpoint.id for endpoint in subject.pools["llama-3-8b"].endpoints] == ["llama-3-8b-0", "spare"]

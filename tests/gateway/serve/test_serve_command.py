@@ -178,6 +178,17 @@ async def test_a_file_that_is_not_there_is_told_without_a_traceback(tmp_path: Pa
         assert "Traceback" not in process.err.decode()
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_the_admin_address_on_the_command_line_is_told(workers: str, tmp_path: Path) -> None:
+    admin = f"127.0.0.1:{unused_port()}"
+    path = written(tmp_path, config("http://127.0.0.1:9", listen="127.0.0.1:0", admin={"listen": admin}))
+    async with weir("serve", "-c", path, "--listen", admin, "--workers", workers) as process:
+        assert await process.ended() == 1
+        told = process.err.decode()
+        assert f"--listen {admin}: operators connect there (admin.listen is {admin})" in told
+        assert "Traceback" not in told
+
+
 @pytest.mark.parametrize("listen", ["nonsense", "8080", ":8080", "127.0.0.1:99999", "::1:8080"])
 async def test_a_listen_address_that_is_none_is_told_without_a_traceback(listen: str, tmp_path: Path) -> None:
     path = written(tmp_path, config("http://127.0.0.1:9"))

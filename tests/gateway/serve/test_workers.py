@@ -16,9 +16,13 @@ from typing import Any
 
 import pytest
 
+from gateway.config import AdminConfig
+from gateway.config.file import parse
 from gateway.flight_log import BATCH
+from gateway.server import CannotListen
 from gateway.supervisor import LONGEST_WAIT_S, MOST_STARTING, restart_wait_s
 from gateway.worker import READY
+from gateway.workers_command import supervise
 from tests.fakes.flown import Samples, samples, total
 from tests.fakes.gateway import config
 from tests.fakes.patience import WAIT_S
@@ -462,6 +466,17 @@ async def test_an_address_in_use_is_told_once(shared: bool, key: str, tmp_path: 
             assert told.count(str(port)) == 1
             assert key in told
             assert "Traceback" not in told
+
+
+def test_an_admin_listener_that_turns_out_to_be_at_the_main_ones_address_is_refused() -> None:
+    """Two names of one host, which the file does not show: the kernel would deal out clients to both listeners."""
+    shared = f"127.0.0.1:{unused_port()}"
+    read = parse(config("http://127.0.0.1:9", listen=shared), source="test", environ={})
+    both = read.model_copy(update={"admin": AdminConfig(listen=shared)})  # as if the file had named it in another way
+    with pytest.raises(CannotListen) as told:
+        supervise(both, 2, lambda _: None)
+    assert (told.value.key, told.value.address) == ("admin.listen", shared)
+    assert told.value.strerror == "Address already in use"
 
 
 async def test_a_wrong_file_is_told_once(tmp_path: Path) -> None:
