@@ -143,6 +143,24 @@ class NoEndpoint(GatewayError):
     retryable = True
 
 
+class ShuttingDown(GatewayError):
+    """The process is being stopped, and the request has outlasted the drain: nobody's fault."""
+
+    status = 503
+    code = "shutting_down"
+    outcome = "shed"
+    error_type = "shutting_down"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Weir is being stopped and could not end this request in time: send it again", retry_after_s="1"
+        )
+
+    def headers(self) -> dict[str, str]:
+        return {**super().headers(), "x-should-retry": "true"}
+
+
 class EngineBusy(GatewayError):
     """The engine said 429 or 503."""
 

@@ -18,7 +18,7 @@ from adapters.types import Usage
 from . import __version__
 from .config import MetricsConfig
 from .endpoint import Endpoint
-from .errors import NoEndpoint
+from .errors import NoEndpoint, ShuttingDown
 from .exposition import END, TEXT, Format
 from .fleet import Fleet
 from .flight import AttemptRecord, FlightRecord, Role
@@ -37,7 +37,7 @@ _PROMPT_LENGTHS = (
     f"{PROMPT_TOKENS[-1]}+",
 )
 BATCH_INPUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-NO_ENDPOINT = NoEndpoint.error_type
+_SHED: dict[str | None, str] = {NoEndpoint.error_type: "no_endpoint", ShuttingDown.error_type: "shutting_down"}
 
 
 class Metrics:
@@ -120,7 +120,9 @@ class Metrics:
         self.tokens = counter(
             "weir_tokens_total", "Tokens as the engines reported them.", "pool", "model", "endpoint", "type", "source"
         )
-        self.shed = counter("weir_shed_total", "Requests refused for want of room.", "pool", "model", "reason")
+        self.shed = counter(
+            "weir_shed_total", "Requests turned away: for want of room, or by a stop.", "pool", "model", "reason"
+        )
         self.attempts = counter(
             "weir_endpoint_attempts_total", "Attempts finished, by how they ended.",
             "pool", "model", "endpoint", "role", "outcome",
@@ -420,7 +422,7 @@ class RequestSeries:
         self._requests = metrics.requests.at(pool, model, operation, outcome)
         self._durations_s = Gathered(metrics.duration.at(pool, model, operation, outcome))
         self._shed = (
-            {reason: metrics.shed.at(pool, model, reason) for reason in ("no_endpoint", "engine_busy")}
+            {reason: metrics.shed.at(pool, model, reason) for reason in (*_SHED.values(), "engine_busy")}
             if outcome == "shed"
             else None
         )
@@ -441,7 +443,7 @@ class RequestSeries:
         if record.keep_reason is not None:
             self._durations_s.exemplify(record)
         if self._shed is not None:
-            self._shed["no_endpoint" if record.error_type == NO_ENDPOINT else "engine_busy"].value += 1
+            self._shed[_SHED.get(record.error_type, "engine_busy")].value += 1
         if admitted_s is None or record.body_read_s is None:
             return
         self._queues_s.append(queue_s)

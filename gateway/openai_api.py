@@ -19,7 +19,7 @@ from policies.types import Header
 from .client_link import AsgiLink, ClientLink, block
 from .config import Config
 from .cors import Cors
-from .errors import BadRequest, GatewayError, InternalError
+from .errors import BadRequest, GatewayError, InternalError, ShuttingDown
 from .fleet import Fleet
 from .flight import FlightRecord
 from .flight_log import FlightLog
@@ -97,10 +97,9 @@ class OpenAiApi:
             error.__traceback__ = None  # its frames hold it: garbage until a collection, which holds every stream up
         except asyncio.CancelledError:
             if not link.gone:  # the server is going down
-                record.outcome, record.error_type = "internal_error", "internal"
-                await self._tell(
-                    InternalError("Weir is shutting down", status=503, code="shutting_down"), call, link, record
-                )
+                ending = ShuttingDown()
+                record.failed(ending)
+                await self._tell(ending, call, link, record)
                 task.uncancel()  # the answer is over: the server has nothing more to end, and nothing to log
                 return
             task.uncancel()

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.config.file import parse
 from gateway.server import RunningServer, start
+from tests.fakes.flown import samples, total
 from tests.fakes.gateway import config
 from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import connect, r0, request_bytes
@@ -91,9 +92,33 @@ async def test_requests_that_outlast_the_drain_are_told_and_ended(
             reply = await stream.reply()
             assert reply.stream_error is not None
             assert reply.stream_error["code"] == "shutting_down"
+            assert reply.stream_error["weir"]["retryable"]
             for client in (whole, half):
                 reply = await client.reply()
                 assert (reply.status, reply.error["code"]) == (503, "shutting_down")
+                assert reply.error["type"] == "service_unavailable_error"
+                assert reply.error["weir"]["retryable"]
+                assert (reply.header("retry-after"), reply.header("x-should-retry")) == ("1", "true")
+
+
+async def test_what_a_stop_ends_is_no_fault_and_no_engine_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.server.FAREWELL_S", WAIT_S)
+    async with (
+        ScriptedUpstream([head(200, "sse"), tok("a"), hang()]) as u,
+        serving(u.url, 0) as server,
+        connect(server.port) as client,
+    ):
+        await client.send(request_bytes("POST", CHAT, r0()))
+        await client.read_until(b'"content":"a"')
+        app = server.app
+        await server.stop()
+        read = samples(app.metrics.render())
+        assert total(read, "weir_requests_total", outcome="shed") == 1
+        assert total(read, "weir_requests_total") == 1
+        assert total(read, "weir_shed_total", reason="shutting_down") == total(read, "weir_shed_total") == 1
+        assert total(read, "weir_endpoint_attempts_total", outcome="cancelled") == 1
+        assert total(read, "weir_endpoint_errors_total") == 0
+        assert total(read, "weir_endpoint_transitions_total") == 0
 
 
 async def test_a_client_that_reads_nothing_holds_no_stop() -> None:
