@@ -14,6 +14,7 @@ _TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    408: "timeout_error",
     413: "invalid_request_error",
     422: "invalid_request_error",
     429: "rate_limit_error",
@@ -110,6 +111,17 @@ class BadRequest(GatewayError):
     stage = "request"
     outcome = "client_error"
     error_type = None
+
+
+class RequestTooSlow(BadRequest):
+    """The client did not send the whole of its request in time."""
+
+    status = 408
+    code = "request_timeout"
+    retryable = True
+
+    def __init__(self, part: str, limit: str) -> None:
+        super().__init__(f"the request's {part} came too slowly: {limit} (limits_http.read)")
 
 
 class EngineRefused(GatewayError):

@@ -52,6 +52,7 @@ class Metrics:
 
     Attributes:
         stream_buffer_bytes: Reads how much was read from engines and not yet taken by clients.
+        client_connections: Reads how many connections of clients are open.
         flights_dropped: Reads how many records the flight recorder has lost.
         trace_records: How many requests had their traces end how.
         settle: Tells of the requests that ended a moment ago.
@@ -69,6 +70,7 @@ class Metrics:
         self._fleet = fleet
         self._access_lines_dropped = access_lines_dropped
         self.stream_buffer_bytes: Callable[[], int] = lambda: 0
+        self.client_connections: Callable[[], int] = lambda: 0
         self.flights_dropped: Callable[[], int] = lambda: 0
         self.settle: Callable[[], None] = lambda: None
         self.trace_records: Mapping[str, int] = MappingProxyType({})
@@ -322,6 +324,10 @@ class Metrics:
         )  # fmt: skip
         for name, help, figure in _LOAD_GAUGES:
             yield ReadFamily(name, help, ("endpoint",), partial(_of_each, [e for _, e in endpoints], figure))
+        yield ReadFamily(
+            "weir_client_connections", "Connections of clients that are open, idle ones included.", (),
+            lambda: [((), self.client_connections())], summed=True,
+        )  # fmt: skip
         yield ReadFamily(
             "weir_stream_buffer_bytes", "Read from engines and not yet taken by clients.", (),
             lambda: [((), self.stream_buffer_bytes())], summed=True,

@@ -508,10 +508,15 @@ class StreamConfig(_Block):
 
 
 class LimitsHttpConfig(_Block):
-    """The largest request that is read."""
+    """The largest request that is read, and the slowest."""
 
     body_bytes: Size = Field(default=67_108_864, validation_alias="body", description="Larger bodies get 413.")
     header_bytes: Size = Field(default=65_536, validation_alias="header", description="Larger request heads get 431.")
+    read_s: Duration = Field(
+        default=60.0,
+        validation_alias="read",
+        description="How long a client may take to send a head, and then each MiB of the body; slower ones get 408.",
+    )
 
 
 class LogConfig(_Block):

@@ -22,6 +22,7 @@ def test_every_default_is_the_documented_one() -> None:
     assert (subject.listen_host, subject.listen_port) == ("127.0.0.1", 8080)
     assert (subject.stream.keepalive_s, subject.stream.buffer_bytes) == (10.0, 262_144)
     assert (subject.limits_http.body_bytes, subject.limits_http.header_bytes) == (64 * 2**20, 64 * 2**10)
+    assert subject.limits_http.read_s == 60.0
     assert (subject.log.level, subject.cors.allow_origins) == ("info", ())
     assert (subject.admin.listen, subject.admin.token, subject.shutdown.drain_s) == (None, None, 30.0)
     telemetry = subject.telemetry
