@@ -500,7 +500,7 @@ class EndpointSeries:
         self._durations_s = Gathered(metrics.endpoint_duration.at(model, endpoint, role))
         self._output_tokens = metrics.output_tokens.at(model, endpoint)
         self._ok = metrics.attempts.at(pool, model, endpoint, role, "ok")
-        self._failed = 0
+        self._attempts = self._failed = 0
         self._connect = metrics.connect.at(endpoint)
         self._choices = metrics.route_choices.at(pool, endpoint, metrics.policy(pool))
         self._routes_s = Gathered(metrics.route_duration.at(pool))
@@ -515,7 +515,9 @@ class EndpointSeries:
 
     def attempted(self, attempt: AttemptRecord, record: FlightRecord, *, answered: bool) -> None:
         """Takes a finished attempt; ``answered`` if the request's answer is its, of which the record's usage tells."""
-        self._routes_s.append(attempt.route_s)
+        self._attempts += 1
+        if attempt.route_s is not None:
+            self._routes_s.append(attempt.route_s)
         outcome = attempt.outcome
         if outcome != "ok":
             self._failed += 1
@@ -542,10 +544,9 @@ class EndpointSeries:
 
     def settle(self) -> None:
         """Counts what was taken since the last time."""
-        attempts = len(self._routes_s)
-        self._choices.value += attempts
-        self._ok.value += attempts - self._failed
-        self._failed = 0
+        self._choices.value += len(self._routes_s)
+        self._ok.value += self._attempts - self._failed
+        self._attempts = self._failed = 0
         self._routes_s.settle()
         self._durations_s.settle()
         self._ttfts_s.settle()
