@@ -25,7 +25,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import is_ssl
 
-from .direct_link import DirectLink
+from .direct_link import FLUSH_S, DirectLink
 from .errors import BadRequest, RequestTooSlow
 
 MAX_TRAILERS = 100
@@ -365,6 +365,7 @@ class RelayProtocol(HttpToolsProtocol):
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (STATUS_LINE[error.status], len(body)) + body)
         self.transport.close()
+        self.loop.call_later(FLUSH_S, self.transport.abort)  # a client that never takes what it was sent
 
 
 @functools.lru_cache(_KNOWN_TARGETS)

@@ -23,11 +23,13 @@ from tests.fakes.scripted import (
     eventually,
     fin,
     gate,
+    hang,
     head,
     in_turn,
     to_json,
     tok,
 )
+from tests.fakes.slow_client import connect_slow
 from tests.gateway.client.connections import Connections
 
 CHAT = "/v1/chat/completions"
@@ -108,6 +110,24 @@ async def test_the_answer_before_a_head_that_does_not_end_is_given(connections: 
         assert (await client.reply()).done
         await eventually(lambda: connections.open == 0)
         assert client.received.count(b"HTTP/1.1 ") == 1
+
+
+async def test_who_takes_no_refusal_is_let_go(connections: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was sent before fills its connection: that can be closed, but is never flushed."""
+    monkeypatch.setattr("gateway.asgi_relay.FLUSH_S", 0.2)
+    script = [head(200, "sse"), *[tok("x" * 65_536)] * 400, hang()]
+    text = {"pool_options": {"timeouts": {"total": "300ms"}}, "stream": {"buffer": "64KiB"}}
+    async with (
+        ScriptedUpstream(script) as u,
+        running_gateway(config(u.url, **text, **SHORT)) as gw,
+        connect_slow(gw.port) as client,
+    ):
+        await client.send(REQUEST)
+        await eventually(lambda: connections.open == 1)
+        protocol = connections.last
+        await eventually(lambda: protocol.cycle is not None and protocol.cycle.response_complete)
+        await client.send(REQUEST[:40])
+        await eventually(lambda: protocol not in protocol.connections)
 
 
 async def test_time_in_which_the_client_is_held_back_does_not_count(connections: Connections) -> None:
