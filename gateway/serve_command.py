@@ -71,13 +71,20 @@ async def _configured(path: str | None, listen: str | None, workers: int = 1) ->
         print(error, file=sys.stderr)
         return None
     if listen:
+        if config.admin.listens_at(listen):
+            print(
+                f"--listen {listen}: operators connect there (admin.listen is {config.admin.listen}): "
+                "give another port, or change admin.listen",
+                file=sys.stderr,
+            )
+            return None
         config = config.model_copy(update={"listen": listen})
     set_up_logging(config.log.level, workers=workers)
     return config
 
 
 async def serve_until_signal(config: Config) -> int:
-    """Serves until SIGINT or SIGTERM. Returns the exit status."""
+    """Serves until a signal asks it to stop. Returns the exit status."""
     try:
         running = await server.start(config)
     except CannotListen as error:

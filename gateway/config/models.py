@@ -510,10 +510,15 @@ class StreamConfig(_Block):
 
 
 class LimitsHttpConfig(_Block):
-    """The largest request that is read."""
+    """The largest request that is read, and the slowest."""
 
     body_bytes: Size = Field(default=67_108_864, validation_alias="body", description="Larger bodies get 413.")
     header_bytes: Size = Field(default=65_536, validation_alias="header", description="Larger request heads get 431.")
+    read_s: Duration = Field(
+        default=60.0,
+        validation_alias="read",
+        description="How long a client may take to send a head, and then each MiB of the body; slower ones get 408.",
+    )
 
 
 class LogConfig(_Block):
@@ -563,6 +568,12 @@ class AdminConfig(_Block):
         description="Bearer token that /weir/* asks for; without one it answers loopback only.",
         examples=["${WEIR_ADMIN_TOKEN}"],
     )
+
+    def listens_at(self, address: str) -> bool:
+        """Whether its own listener would take connections to that ``HOST:PORT``."""
+        return self.listen is not None and values.same_address(
+            values.split_address(self.listen), values.split_address(address)
+        )
 
 
 class RecorderConfig(_Block):
@@ -652,7 +663,7 @@ class TelemetryConfig(_Block):
 
 
 class ShutdownConfig(_Block):
-    """What happens on SIGTERM."""
+    """What happens on SIGTERM, SIGINT or SIGHUP."""
 
     drain_s: DurationOrZero = Field(
         default=30.0, validation_alias="drain", description="How long running requests may finish; then they are ended."
@@ -693,6 +704,16 @@ class Config(_Block):
             if rule.model is not None and rule.model not in models:
                 raise ValueError(f'has a rule for the model "{rule.model}", which no pool answers to')
         return telemetry
+
+    @field_validator("admin")
+    @classmethod
+    def _listens_elsewhere(cls, admin: AdminConfig, info: ValidationInfo) -> AdminConfig:
+        listen: str | None = info.data.get("listen")
+        if listen is not None and admin.listens_at(listen):
+            raise ValueError(
+                f"listens where clients connect (listen is {listen}): give admin.listen another port, or remove it"
+            )
+        return admin
 
     @field_validator("pools")
     @classmethod

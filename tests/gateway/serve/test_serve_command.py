@@ -39,7 +39,7 @@ def written(folder: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_lets_running_streams_finish_and_refuses_new_ones(
     number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -176,6 +176,17 @@ async def test_a_file_that_is_not_there_is_told_without_a_traceback(tmp_path: Pa
         assert await process.ended() == 1
         assert "absent.yaml" in process.err.decode()
         assert "Traceback" not in process.err.decode()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_the_admin_address_on_the_command_line_is_told(workers: str, tmp_path: Path) -> None:
+    admin = f"127.0.0.1:{unused_port()}"
+    path = written(tmp_path, config("http://127.0.0.1:9", listen="127.0.0.1:0", admin={"listen": admin}))
+    async with weir("serve", "-c", path, "--listen", admin, "--workers", workers) as process:
+        assert await process.ended() == 1
+        told = process.err.decode()
+        assert f"--listen {admin}: operators connect there (admin.listen is {admin})" in told
+        assert "Traceback" not in told
 
 
 @pytest.mark.parametrize("listen", ["nonsense", "8080", ":8080", "127.0.0.1:99999", "::1:8080"])
