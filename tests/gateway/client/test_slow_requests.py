@@ -116,7 +116,7 @@ async def test_who_takes_no_refusal_is_let_go(connections: Connections, monkeypa
     """What it was sent before fills its connection: that can be closed, but is never flushed."""
     monkeypatch.setattr("gateway.asgi_relay.FLUSH_S", 0.2)
     script = [head(200, "sse"), *[tok("x" * 65_536)] * 400, hang()]
-    text = {"pool_options": {"timeouts": {"total": "300ms"}}, "stream": {"buffer": "64KiB"}}
+    text: dict[str, Any] = {"pool_options": {"timeouts": {"total": "300ms"}}, "stream": {"buffer": "64KiB"}}
     async with (
         ScriptedUpstream(script) as u,
         running_gateway(config(u.url, **text, **SHORT)) as gw,
