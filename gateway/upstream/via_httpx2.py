@@ -21,6 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore2
 import httpx2
 
+from ..extras import how_to_install
 from .contract import ResponseHead, Sink, TransportError, WireRequest
 from .dialer import Dialer
 
@@ -52,7 +53,7 @@ class Httpx2Upstream:
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"{base_url!r} is no engine's URL: write http://host:port or https://host:port")
         if http2 and importlib.util.find_spec("h2") is None:
-            raise ValueError(f"HTTP/2 to {base_url} needs the package h2: pip install 'httpx2[http2]'")
+            raise ValueError(f"HTTP/2 to {base_url} needs the package h2: {how_to_install('http2')}")
         self._scheme = url.scheme.encode("ascii")
         self._host = url.hostname.encode("idna")
         self._port = url.port or _usual_port(url)
