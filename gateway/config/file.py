@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config import promised
@@ -19,7 +19,9 @@ from gateway.config.schema import blocks, key_path, key_paths
 from gateway.config.tree import Location, Tree, read_tree
 
 DEFAULT_FILE: Final = "weir.yaml"
-"""What commands read that are given no other."""
+"""What commands read that are given no other; `weir serve` looks for engines then."""
+
+Part = TypeVar("Part", bound=BaseModel)
 
 _KEY: Final = "[key]"  # pydantic's mark for an error in the name of a key
 
@@ -49,9 +51,27 @@ def load(path: str | Path) -> Config:
     Raises:
         ConfigError: The file cannot be read, or has mistakes; it holds all of them.
     """
-    source = os.fspath(path)
+    return parse(_read(path), os.fspath(path), os.environ)
+
+
+def load_part(path: str | Path, part: type[Part], without: Collection[Location] = ()) -> Part:
+    """Reads only what a command goes by: the mistakes of other keys, and variables there that are not set, are not its.
+
+    Args:
+        path: The file.
+        part: A model of some of the top level's keys.
+        without: Keys in it that are not needed either.
+
+    Raises:
+        ConfigError: The file cannot be read, or this part of it has mistakes; it holds all of them.
+    """
+    others = [(key,) for key in blocks()[()] if key not in part.model_fields]
+    return _validated(part, read_tree(_read(path), os.environ, [*others, *without]), os.fspath(path))
+
+
+def _read(path: str | Path) -> str:
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         message = "there is no such file: name another with -c FILE, or create it; pools.NAME.endpoints is all it needs"
     except IsADirectoryError:
@@ -62,9 +82,7 @@ def load(path: str | Path) -> Config:
         message = f"is not UTF-8 text (byte {error.start}): save it as UTF-8"
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
-    else:
-        return parse(text, source, os.environ)
-    raise ConfigError(source, [Problem(None, "", message)])
+    raise ConfigError(os.fspath(path), [Problem(None, "", message)])
 
 
 def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
@@ -78,13 +96,16 @@ def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
     Raises:
         ConfigError: The text has mistakes; it holds all of them.
     """
-    tree = read_tree(text, environ)
+    return _validated(Config, read_tree(text, environ), source)
+
+
+def _validated(part: type[Part], tree: Tree, source: str) -> Part:
     problems = list(tree.problems)
-    config: Config | None = None
+    config: Part | None = None
     if not tree.is_broken(()):
         problems += _conflicts(tree)
         try:
-            config = Config.model_validate(tree.data, by_alias=True, by_name=False)
+            config = part.model_validate(tree.data, by_alias=True, by_name=False)
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=True)
             problems += [_problem(detail, tree) for detail in details if _is_news(detail, tree)]

@@ -39,6 +39,7 @@ from gateway.config.units import (
     parse_size_bytes,
 )
 
+DEFAULT_LISTEN: Final = "127.0.0.1:8080"
 CONFLICT: Final = "conflict"  # the type of the validation error for a name used twice
 
 
@@ -659,14 +660,38 @@ class ShutdownConfig(_Block):
     )
 
 
-class Config(_Block):
-    """The whole file."""
-
+class _Listening(_Block):
     listen: Address = Field(
-        default="127.0.0.1:8080",
+        default=DEFAULT_LISTEN,
         description="HOST:PORT that clients connect to; IPv6 in brackets; port 0 for any free one.",
         examples=["0.0.0.0:8080", "[::1]:8080"],
     )
+
+    @property
+    def listen_host(self) -> str:
+        """Host part of ``listen``, an IPv6 one without its brackets."""
+        return values.split_address(self.listen)[0]
+
+    @property
+    def listen_port(self) -> int:
+        return values.split_address(self.listen)[1]
+
+
+class OperatorConfig(_Listening):
+    """The part of the file that says where a gateway's /weir/* is, and what lets in."""
+
+    admin: AdminConfig = AdminConfig()
+
+
+class RecordingConfig(_Listening):
+    """The part of the file that says where the flight recorder writes."""
+
+    recorder: RecorderConfig = RecorderConfig()
+
+
+class Config(_Listening):
+    """The whole file."""
+
     pools: dict[Name, PoolConfig] = Field(
         min_length=1,
         description="By the model name that clients ask for.",
@@ -719,15 +744,6 @@ class Config(_Block):
         """Twelve digits that change with whatever is configured, credentials and headers aside."""
         told = self.model_dump_json(exclude={"pools": {"__all__": {"endpoints": {"__all__": {"headers"}}}}})
         return hashlib.sha256(told.encode()).hexdigest()[:12]
-
-    @property
-    def listen_host(self) -> str:
-        """Host part of ``listen``, an IPv6 one without its brackets."""
-        return values.split_address(self.listen)[0]
-
-    @property
-    def listen_port(self) -> int:
-        return values.split_address(self.listen)[1]
 
 
 def _named(name: str, pool: PoolConfig) -> PoolConfig:

@@ -188,3 +188,21 @@ def test_a_picture_or_json_is_of_a_heat_map_and_only_one_of_the_two(
     assert main(["explain", *command, "--png", str(picture), "--file", str(file)]) == 2
     assert "--png draws a heat map: ask for --heatmap" in capsys.readouterr().err
     assert not picture.exists()
+
+
+def test_the_engines_secrets_are_not_needed_to_find_the_file(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "weir.yaml"
+    config.write_text(
+        "pools: {m: {endpoints: [{url: http://a, api_key: '${WEIR_TEST_KEY}'}]}}\n"
+        "admin: {token: '${WEIR_TEST_TOKEN}'}\n"
+        f"recorder: {{path: {file}}}\n"
+    )
+    assert main(["explain", "chat", "--json", "-c", str(config)]) == 0
+    assert json.loads(capsys.readouterr().out)["request_id"] == "chat"
+    assert main(["replay", "--policy", "random", "-c", str(config)]) == 1
+    assert "no choices are recorded" in capsys.readouterr().err
+    config.write_text("recorder: {pth: x}\n")
+    assert main(["explain", "chat", "-c", str(config)]) == 1
+    assert 'recorder.pth: unknown key, did you mean "path"?' in capsys.readouterr().err
