@@ -53,15 +53,16 @@ async def check_endpoints(config: Config) -> list[Finding]:
 async def _check(pool: Pool, index: int, endpoint: Endpoint) -> Finding:
     key = f"pools.{pool.name}.endpoints[{index}]"
     url, configured = endpoint.config.url, endpoint.config.engine
+    questioner = Questioner(endpoint.questions, endpoint.question, pool.config.health.timeout_s)
     try:
-        found = await recognise(Questioner(endpoint.questions, endpoint.question, pool.config.health.timeout_s))
+        found = await recognise(questioner)
     except Exception as fault:  # whatever one endpoint sends, the others are told
         problem = f"{key}: could not be asked: {type(fault).__name__}"
         return Finding(endpoint.id, url, problem=problem)
     if found is None:
-        problem = (
-            f"{key}: no engine was recognised at {url}: is it running, is the url right, does it take the api_key?"
-        )
+        hint = "is it running, is the url right, does it take the api_key?"
+        reason = printable(questioner.failure, SHOWN_CHARS) or hint
+        problem = f"{key}: no engine was recognised at {url}: {reason}"
         return Finding(endpoint.id, url, problem=problem)
     problem = _contradiction(key, configured, found) if found.contradicts(configured) else ""
     version = printable(found.version, SHOWN_CHARS)

@@ -105,7 +105,7 @@ class Probes:
         except TransportError as error:
             if error.kind == "local":
                 raise NotAsked from error
-            return f"probe failed: {error.kind}", False
+            return f"probe failed: {error}", False
         status = answer.head.status
         # A server that has no such path lives, and says no more
         if status < 500:

@@ -22,6 +22,7 @@ import httpcore2
 import httpx2
 
 from ..extras import how_to_install
+from .connect_reason import connect_reason
 from .contract import ResponseHead, Sink, TransportError, WireRequest
 from .dialer import Dialer
 
@@ -481,7 +482,7 @@ class _Wire(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         except BaseException as error:
             self._link.drop()
             if isinstance(error, OSError):
-                raise httpcore2.ConnectError(error.strerror or str(error) or type(error).__name__) from error
+                raise httpcore2.ConnectError(connect_reason(error)) from error
             raise
         if transport is None:
             self._link.drop()

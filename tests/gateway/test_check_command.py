@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import importlib
 import json
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from gateway import check_command
+from tests.fakes.certificate import certified
 from tests.fakes.named_engines import ENGINES, cards, http
 from tests.fakes.named_engines import engine as named_engine
 from tests.fakes.scripted import unused_port
@@ -156,3 +158,35 @@ async def test_without_being_asked_nothing_is_connected_to(folder: Path) -> None
         (folder / "weir.yaml").write_text(json.dumps({"pools": {"m": {"endpoints": [u.url]}}}))
         assert await asyncio.to_thread(check) == 0
         assert u.connections == 0
+
+
+@pytest.fixture
+def trusted_nowhere(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, Path]:
+    return certified(tmp_path_factory.mktemp("tls"))
+
+
+async def test_why_an_endpoint_does_not_answer_is_told(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    trusted_nowhere: tuple[ssl.SSLContext, Path],
+) -> None:
+    tls, certificate = trusted_nowhere
+    nobody = f"http://127.0.0.1:{unused_port()}"
+    server = await asyncio.start_server(_lists_m, "127.0.0.1", 0, ssl=tls)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    assert await Served(folder).checked(a=(nobody, "auto"), b=(url, "auto")) == 1
+    told = capsys.readouterr().out
+    assert f"pools.m.endpoints[0]: no engine was recognised at {nobody}: cannot connect: Connect" in told
+    assert f"pools.m.endpoints[1]: no engine was recognised at {url}: cannot connect: certificate verify failed" in told
+    assert "SSL_CERT_FILE" in told
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert await Served(folder).checked(b=(url, "auto")) == 0
+    server.close()
+
+
+async def _lists_m(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(http(cards("vllm", "m")))
+    await writer.drain()
+    writer.close()
