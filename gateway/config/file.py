@@ -15,6 +15,7 @@ from gateway.config import promised
 from gateway.config.models import CONFLICT, Config
 from gateway.config.names import PoolNames, conflicts
 from gateway.config.problems import ConfigError, Problem, dotted
+from gateway.config.references import KeepNames, PoolReferences, RuleNames, missing_in_keep, missing_in_routing
 from gateway.config.schema import blocks, key_path, key_paths
 from gateway.config.tree import Location, Tree, read_tree
 
@@ -103,12 +104,13 @@ def _validated(part: type[Part], tree: Tree, source: str) -> Part:
     problems = list(tree.problems)
     config: Part | None = None
     if not tree.is_broken(()):
-        problems += _conflicts(tree)
         try:
             config = part.model_validate(tree.data, by_alias=True, by_name=False)
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=True)
             problems += [_problem(detail, tree) for detail in details if _is_news(detail, tree)]
+        told = {problem.path for problem in problems}
+        problems += [problem for problem in _conflicts(tree) if problem.path not in told]
     if problems or config is None:
         raise ConfigError(source, problems)  # outside the except: the cause would hold the input, perhaps a credential
     return config
@@ -178,7 +180,12 @@ def _nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _conflicts(tree: Tree) -> list[Problem]:
-    found = conflicts(_names(tree.data))
+    references, kept = _references(tree), _kept(tree.data)
+    found = [
+        *conflicts(_names(tree.data)),
+        *missing_in_routing(references),
+        *missing_in_keep(kept, references),
+    ]
     return [
         Problem(tree.line(conflict.path), dotted(conflict.path), conflict.message)
         for conflict in found
@@ -190,10 +197,47 @@ def _names(data: object) -> list[PoolNames]:
     """What an unchecked file names; anything of the wrong shape names nothing."""
     names: list[PoolNames] = []
     for name, pool in _mapping(_mapping(data).get("pools")).items():
-        aliases = tuple(str(alias) for alias in _list(_mapping(pool).get("aliases")))
         ids = tuple(str(_mapping(entry).get("id") or "") for entry in _list(_mapping(pool).get("endpoints")))
-        names.append(PoolNames(name, aliases, ids))
+        names.append(PoolNames(name, _aliases(pool), ids))
     return names
+
+
+def _references(tree: Tree) -> list[PoolReferences]:
+    """What an unchecked file's routing names."""
+    found: list[PoolReferences] = []
+    for name, pool in _mapping(_mapping(tree.data).get("pools")).items():
+        endpoints, routing = _list(_mapping(pool).get("endpoints")), _mapping(_mapping(pool).get("routing"))
+        at = ("pools", name, "endpoints")
+        known = not any(tree.is_broken((*at, index, "label")) for index in range(len(endpoints)))
+        labels = tuple(_text(_mapping(entry).get("label")) for entry in endpoints) if known else ()
+        at_rules: Location = ("pools", name, "routing", "rules")
+        rules = tuple(
+            _rule(entry, known=not tree.holds_broken((*at_rules, index)))
+            for index, entry in enumerate(_list(routing.get("rules")))
+        )
+        canary = _text(_mapping(routing.get("canary")).get("label"))
+        found.append(PoolReferences(name, _aliases(pool), labels, rules, canary))
+    return found
+
+
+def _rule(entry: object, *, known: bool) -> RuleNames:
+    rule = _mapping(entry)
+    when = rule.get("when", {})
+    about_all = known and "to" in rule and isinstance(when, dict) and not any(_mapping(when).values())
+    return RuleNames(_text(rule.get("to")), _text(_mapping(when).get("model")), about_all)
+
+
+def _kept(data: object) -> list[KeepNames]:
+    rules = [_mapping(entry) for entry in _list(_mapping(_mapping(data).get("telemetry")).get("keep"))]
+    return [KeepNames(_text(rule.get("pool")), _text(rule.get("model"))) for rule in rules]
+
+
+def _aliases(pool: object) -> tuple[str, ...]:
+    return tuple(str(alias) for alias in _list(_mapping(pool).get("aliases")))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _mapping(value: object) -> dict[str, object]:

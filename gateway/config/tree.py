@@ -52,6 +52,10 @@ class Tree:
         """Whether the value there, or one that holds it, is unknown."""
         return any(location[:length] in self.broken for length in range(len(location) + 1))
 
+    def holds_broken(self, location: Location) -> bool:
+        """Whether the value there, or one in it, is unknown."""
+        return any(broken[: len(location)] == location for broken in self.broken)
+
 
 def read_tree(text: str, environ: Mapping[str, str], without: Collection[Location] = ()) -> Tree:
     """Reads YAML and fills in variables; never raises, all that is wrong is in the tree's problems.

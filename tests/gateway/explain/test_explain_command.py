@@ -173,7 +173,10 @@ def test_a_waterfall_fits_the_terminal_with_all_of_its_bars(file: Path) -> None:
     assert gateway.rstrip().endswith(" █")
 
 
-def test_a_pipe_gets_each_request_of_the_list_on_one_line(uuids: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_each_request_of_the_list_on_one_line(
+    uuids: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert main(["explain", "--slowest", "5", "--file", str(uuids)]) == 0
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if line.startswith(UUID)]
