@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from adapters.json_values import as_object
+from adapters.json_values import as_list, as_object
 
 from .config import OperatorConfig
 from .config.file import DEFAULT_FILE, load_part
@@ -82,7 +82,8 @@ def ask_gateway(
 
 def _has(told: Any, key: str) -> bool:
     """Whether an object, or each one of a list, has a key."""
-    return all(key in (as_object(one) or ()) for one in (told if isinstance(told, list) else [told]))
+    listed = as_list(told)
+    return all(key in (as_object(one) or ()) for one in ([told] if listed is None else listed))
 
 
 class OperatorClient:

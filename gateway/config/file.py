@@ -222,9 +222,10 @@ def _references(tree: Tree) -> list[PoolReferences]:
 
 def _rule(entry: object, *, known: bool) -> RuleNames:
     rule = _mapping(entry)
-    when = rule.get("when", {})
-    about_all = known and "to" in rule and isinstance(when, dict) and not any(_mapping(when).values())
-    return RuleNames(_text(rule.get("to")), _text(_mapping(when).get("model")), about_all)
+    when = _mapping(rule.get("when"))
+    of_its_shape = isinstance(rule.get("when", {}), dict)
+    about_all = known and "to" in rule and of_its_shape and not any(when.values())
+    return RuleNames(_text(rule.get("to")), _text(when.get("model")), about_all)
 
 
 def _kept(data: object) -> list[KeepNames]:
