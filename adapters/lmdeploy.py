@@ -1,8 +1,8 @@
 """LMDeploy's api_server: OpenAI's dialect, with errors that have a flat body and, in a stream, ``[DONE]`` behind them.
 
-It takes the penalties of OpenAI and does nothing with them; ``repetition_penalty`` works. ``/v1/embeddings`` is there
-to answer that it is unsupported. ``min_p`` must be a number, so nulls are left out. A model that it does not know is
-taken for a LoRA adapter.
+It takes ``best_of`` and the penalties of OpenAI and does nothing with them; ``repetition_penalty`` works.
+``/v1/embeddings`` is there to answer that it is unsupported. ``min_p`` must be a number, so nulls are left out. A model
+that it does not know is taken for a LoRA adapter.
 """
 
 from __future__ import annotations

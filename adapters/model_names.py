@@ -1,8 +1,7 @@
 """Whether an engine answers to a model name, as far as its list of models tells.
 
-vLLM and Ollama refuse what they do not list; LoRA adapters are in vLLM's list. SGLang, LightLLM, TGI, TensorRT-LLM and
-a llama.cpp with one model do not look at the name. Others may know more names than they list, or load what they are
-asked for.
+vLLM and Ollama refuse what they do not list; LoRA adapters are in vLLM's list. SGLang, LightLLM, TGI and a llama.cpp
+with one model do not look at the name. Others may know more names than they list, or load what they are asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Literal
 Answers = Literal["yes", "no", "perhaps"]
 
 _REFUSE = frozenset(("vllm", "ollama"))
-_TAKE_ANY = frozenset(("sglang", "lightllm", "tgi", "trtllm"))
+_TAKE_ANY = frozenset(("sglang", "lightllm", "tgi"))
 
 
 def answers_to(engine: str, model: str, listed: Collection[str]) -> Answers:

@@ -26,7 +26,7 @@ from adapters.model_names import Answers, answers_to
         ("tgi", "x", ("m",), "yes"),
         ("sglang", "m:adapter", ("m",), "yes"),
         ("lightllm", "x", ("m",), "yes"),
-        ("trtllm", "x", ("m",), "yes"),
+        ("trtllm", "x", ("m",), "perhaps"),
         ("vllm", "x", (), "perhaps"),
         ("unheard of", "x", ("m",), "perhaps"),
     ],

@@ -236,7 +236,7 @@ async def test_a_model_that_is_only_not_listed_is_a_warning(folder: Path, capsys
         assert "endpoints[2]" not in out
 
 
-@pytest.mark.parametrize("name", ["tgi", "sglang", "lightllm", "llamacpp", "trtllm"])
+@pytest.mark.parametrize("name", ["tgi", "sglang", "lightllm", "llamacpp"])
 async def test_engines_that_take_any_name_are_not_asked_for_theirs(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

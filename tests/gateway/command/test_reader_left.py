@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.flight import Decision
 from gateway.recorder.batch import batch_of
 from gateway.recorder.store import FlightStore
-from tests.fakes.flight_records import flight
+from policies.types import EndpointSnapshot, PoolView, RouteQuery
+from tests.fakes.flight_records import attempt, flight
 
 ROOT = Path(__file__).parents[3]
 BROKEN_PIPE = 141  # as a shell tells of a command that SIGPIPE ended
@@ -24,7 +26,9 @@ def folder(tmp_path: Path) -> Path:
     """With a configuration and a flight recorder's file."""
     file = tmp_path / "flights"
     store = FlightStore.writing(file)
-    store.add(batch_of([flight(received_unix_s=time.time() - 20)]))
+    view = PoolView(1000.0, 0, (EndpointSnapshot("m-0", "healthy", 0),), 1)
+    chosen = attempt(decision=Decision(view, RouteQuery(prompt_tokens=10)))
+    store.add(batch_of([flight(chosen, received_unix_s=time.time() - 20)]))
     store.close()
     pools = {"m": {"endpoints": ["http://127.0.0.1:9"]}}
     (tmp_path / "weir.yaml").write_text(json.dumps({"pools": pools, "recorder": {"path": str(file)}}))
@@ -58,6 +62,8 @@ COMMANDS = (
     ("explain", "r1", "--json"),
     ("explain", "--slowest", "3"),
     ("explain", "--heatmap", "--since", "30s"),
+    ("replay", "--policy", "random"),
+    ("replay", "--policy", "random", "--json"),
     ("--help",),
     ("serve", "--help"),
     ("--version",),
