@@ -28,6 +28,8 @@ class OpenAiCompatible:
         stream_always: Ask for a stream although the client wants none: the engine notices a leaving client only then.
         usage_per_choice: It reports usage for each choice, not once for the request.
         sends_done: Every whole stream of its ends with ``[DONE]``; transformers' server never sends it.
+        unread: Fields that tune the sampling and that it passes over, each with the value besides null that asks for
+            nothing. They are left out and named, since the engine would not say so.
     """
 
     name: str = "openai"
@@ -38,11 +40,14 @@ class OpenAiCompatible:
     stream_always: bool = False
     usage_per_choice: bool = False
     sends_done: bool = False
+    unread: tuple[tuple[str, float], ...] = ()
 
     def encode(self, request: GatewayRequest, model: str | None) -> UpstreamRequest:
         body, stream = request.body, request.stream
         add: dict[str, Any] = {}
+        dropped: tuple[str, ...] = ()
         if request.operation in _GENERATES:
+            dropped = tuple([key for key, nothing in self.unread if body.get(key, nothing) not in (nothing, None)])
             if not stream and self.stream_always and not (body.get("logprobs") and body.get("tools")):
                 stream = True  # llama.cpp answers 400 to logprobs with tools in a stream
                 add["stream"] = True
@@ -50,12 +55,12 @@ class OpenAiCompatible:
                 add["stream_options"] = request.options_for_usage()
         nulls = [key for key, value in body.items() if value is None and key not in add] if self.strip_nulls else ()
         raw = request.raw
-        if add or nulls or body.get("model", model) != model:
+        if add or nulls or dropped or body.get("model", model) != model:
             try:
-                raw = edit(raw, body, model=model, add=add, drop=nulls)
+                raw = edit(raw, body, model=model, add=add, drop=(*nulls, *dropped))
             except BadBody as error:
                 raise EngineFailed(400, str(error)) from error
-        return UpstreamRequest(request.path, raw, stream)
+        return UpstreamRequest(request.path, raw, stream, dropped)
 
     def stream_decoder(self, request: GatewayRequest) -> OpenAiStream:
         options = as_object(request.body.get("stream_options")) or {}

@@ -31,7 +31,7 @@ from .routing_policy import routing_policy
 
 log = logging.getLogger("weir.fleet")
 
-REASON_CHARS = 100
+REASON_CHARS = 200
 MOST_NOTES = 100
 """Choices that are noted in a second: each is as large as its pool, and a sample of many tells as much as all."""
 WEDGED = "wedged: requests wait, and nothing comes out"

@@ -16,6 +16,7 @@ from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
 from .engine_facts import FactWatch
 from .engine_loads import LoadWatch
 from .fleet import Fleet
+from .listed_models import doubt
 from .pool import Pool
 from .printable import printable
 from .small_answer import fetch
@@ -105,7 +106,7 @@ class Probes:
         except TransportError as error:
             if error.kind == "local":
                 raise NotAsked from error
-            return f"probe failed: {error.kind}", False
+            return f"probe failed: {error}", False
         status = answer.head.status
         # A server that has no such path lives, and says no more
         if status < 500:
@@ -122,6 +123,10 @@ class Probes:
             return False
         endpoint.recognised = True
         _settle(endpoint, found)
+        about_model = doubt(found, endpoint.config.engine, endpoint.engine_model)
+        if about_model is not None and about_model.certain and (endpoint.id, about_model.words) not in self._told:
+            self._told.add((endpoint.id, about_model.words))
+            log.warning("endpoint %s: %s", endpoint.id, about_model.words)
         return True
 
 

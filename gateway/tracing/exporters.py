@@ -14,6 +14,7 @@ from opentelemetry.util.re import parse_env_headers
 from gateway.config import TelemetryConfig
 from policies.sampling import HeadSampling
 
+from ..extras import how_to_install
 from . import variables
 from .otlp_json import OtlpJsonExporter, Target
 from .variables import of_traces, text
@@ -131,7 +132,7 @@ def make(chosen: Chosen, environ: Mapping[str, str]) -> SpanExporter:
         module = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{kind}.trace_exporter")
     except ImportError:
         raise LookupError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL={chosen.protocol} needs the extra otlp: pip install 'weir-gateway[otlp]'; "
+            f"OTEL_EXPORTER_OTLP_PROTOCOL={chosen.protocol} needs the extra otlp: {how_to_install('otlp')}; "
             "http/json needs nothing"
         ) from None
     exporter = cast("Callable[..., SpanExporter]", module.OTLPSpanExporter)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from gateway.dead_peers import ENGINE_S, find_dead_peer
 
+from .connect_reason import connect_reason
 from .contract import TransportError
 from .resolver import Address, Resolver
 
@@ -133,7 +134,7 @@ class Dialer:
             self._doubted_until_s[address] = monotonic() + DOUBT_S
 
     def _translated(self, error: OSError) -> TransportError:
-        reason = error.strerror or type(error).__name__
+        reason = connect_reason(error)
         # All ports are in use; but of an address that was never reached: this machine has no way to it
         no_port = error.errno == errno.EADDRNOTAVAIL and self._reached
         if not isinstance(error, socket.gaierror) and (error.errno in _LOCAL or no_port):

@@ -21,6 +21,8 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore2
 import httpx2
 
+from ..extras import how_to_install
+from .connect_reason import connect_reason
 from .contract import ResponseHead, Sink, TransportError, WireRequest
 from .dialer import Dialer
 
@@ -52,7 +54,7 @@ class Httpx2Upstream:
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"{base_url!r} is no engine's URL: write http://host:port or https://host:port")
         if http2 and importlib.util.find_spec("h2") is None:
-            raise ValueError(f"HTTP/2 to {base_url} needs the package h2: pip install 'httpx2[http2]'")
+            raise ValueError(f"HTTP/2 to {base_url} needs the package h2: {how_to_install('http2')}")
         self._scheme = url.scheme.encode("ascii")
         self._host = url.hostname.encode("idna")
         self._port = url.port or _usual_port(url)
@@ -480,7 +482,7 @@ class _Wire(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         except BaseException as error:
             self._link.drop()
             if isinstance(error, OSError):
-                raise httpcore2.ConnectError(error.strerror or str(error) or type(error).__name__) from error
+                raise httpcore2.ConnectError(connect_reason(error)) from error
             raise
         if transport is None:
             self._link.drop()

@@ -503,8 +503,8 @@ def test_data_of_any_shape_is_read_or_refused_with_problems(data: object) -> Non
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        ("{pool: x}", 'telemetry: has a rule for the pool "x", which does not exist'),
-        ("{model: x}", 'telemetry: has a rule for the model "x", which no pool answers to'),
+        ("{pool: x}", 'telemetry.keep[0].pool: there is no pool "x"'),
+        ("{model: x}", 'telemetry.keep[0].model: no pool answers to "x"'),
         ("{}", "telemetry.keep[0]: needs a condition; for every trace set telemetry.sample_ratio to 1"),
         (
             "{header: {Authorization: Bearer hidden}}",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway import discovery
+from gateway.__main__ import main
 from gateway.discovery import PORTS
 from tests.fakes.gateway import config
 from tests.fakes.patience import WAIT_S
@@ -105,6 +107,22 @@ async def test_without_a_file_it_serves_the_engines_that_it_finds(tmp_path: Path
             process.signal()
             await ended_well(process)
         engine.signal(signal.SIGINT)
+
+
+async def test_a_file_in_the_folder_that_is_not_served_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(discovery, "PORTS", (unused_port(),))
+    monkeypatch.setattr("uvloop.run", asyncio.run)
+    told = "weir.yaml in this folder is not used: weir serve -c weir.yaml serves what it says"
+    with pytest.raises(SystemExit):
+        await asyncio.to_thread(main, ["serve"])
+    assert told not in capsys.readouterr().err
+    written(tmp_path, config("http://127.0.0.1:9"))
+    with pytest.raises(SystemExit):
+        await asyncio.to_thread(main, ["serve"])
+    assert told in capsys.readouterr().err
 
 
 def _free(port: int) -> bool:

@@ -195,7 +195,7 @@ def test_a_protocol_of_the_extra_says_so_where_that_is_missing(monkeypatch: pyte
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(LookupError, match=r"needs the extra otlp: pip install 'weir-gateway\[otlp\]'"):
+    with pytest.raises(LookupError, match=r"needs the extra otlp: run .*pip install -e '\.\[otlp\]'"):
         make(Chosen("otlp", protocol, "http://t:4317"), {})
 
 
