@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from .failures import AdapterError
 from .json_values import Json, objects, read_json_object
+from .model_names import tagged
 
 JSON_BYTES = 262_144
 """The longest answer that is read."""
@@ -41,7 +42,7 @@ class EngineFacts(NamedTuple):
 
     def holds(self, model: str) -> bool | None:
         """Returns whether it has the model in its memory; None if it does not say."""
-        return None if self.loaded is None else _tagged(model) in self.loaded
+        return None if self.loaded is None else tagged(model) in self.loaded
 
 
 NO_FACTS = EngineFacts()
@@ -81,7 +82,7 @@ def _ps(body: bytes) -> EngineFacts:
         raise AdapterError("the answer has no models")
     models = objects(fields["models"])[:MOST_MODELS]
     names = (model.get(key) for model in models for key in ("name", "model"))
-    return EngineFacts(loaded=frozenset([_tagged(name) for name in names if isinstance(name, str)]))
+    return EngineFacts(loaded=frozenset([tagged(name) for name in names if isinstance(name, str)]))
 
 
 def _fields(body: bytes) -> Json:
@@ -91,12 +92,6 @@ def _fields(body: bytes) -> Json:
     if fields is None:
         raise AdapterError("the answer is no JSON object")
     return fields
-
-
-def _tagged(name: str) -> str:
-    """Ollama's names differ in case and carry a tag: ``qwen3`` is ``qwen3:latest``."""
-    name = name.lower()
-    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 _SOURCES: Mapping[str, FactSource] = {

@@ -59,13 +59,14 @@ class ForeignFields(NamedTuple):
 
     Attributes:
         unknown: Of ``SHAPES``, those that it does not know.
-        unread: Fields that tune the sampling, and that it does not know.
+        unread: Fields that tune the sampling and that it passes over, each with the values besides null that ask for
+            nothing. They are left out and named, since the engine would not say so.
         renamed: Fields that it has under another name. If the client sends that too, that one holds.
         guided: It has ``structured_outputs``, and the names of ``GUIDED`` in old releases only: it is sent both.
     """
 
     unknown: frozenset[str] = frozenset()
-    unread: frozenset[str] = frozenset()
+    unread: Mapping[str, tuple[Any, ...]] = {}
     renamed: Mapping[str, str] = {}
     guided: bool = False
 
@@ -95,7 +96,9 @@ class ForeignFields(NamedTuple):
         if self.guided and "structured_outputs" not in given:
             guided = {new: given[old] for old, new in GUIDED.items() if old in given}
             add |= {"structured_outputs": guided} if guided else {}
-        lost = tuple([field for field in body if field in self.unread and body[field] is not None])
+        lost = tuple(
+            [field for field, nothing in self.unread.items() if field in given and asks(given[field], nothing)]
+        )
         lost += tuple([old for old, new in self.renamed.items() if old in given and new in given])
         return Change(add, (*lost, *(old for old in self.renamed if old in given)), lost)
 
@@ -109,10 +112,24 @@ def asks(value: Any, nothing: tuple[Any, ...]) -> bool:
     return not any(value == each and isinstance(value, bool) is isinstance(each, bool) for each in nothing)
 
 
+def unread(*fields: str) -> Mapping[str, tuple[Any, ...]]:
+    """Returns some of ``UNREAD``."""
+    return {field: UNREAD[field] for field in fields}
+
+
 def unknown_but(*known: str) -> frozenset[str]:
     """Returns the names in ``SHAPES`` without some."""
     return frozenset(SHAPES).difference(known)
 
+
+UNREAD: Mapping[str, tuple[Any, ...]] = {
+    "best_of": (1,),
+    "typical_p": (1,),
+    "repeat_last_n": (),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+}
+"""Fields that some engines pass over, and the values besides null that ask for nothing."""
 
 TO_REPETITION = {"repeat_penalty": "repetition_penalty"}
 """llama.cpp's and Ollama's name of it, and everybody else's."""

@@ -2,16 +2,17 @@
 
 Without a stream it does not notice that the client left (it made all 400 tokens, recorded), so it is always asked for
 one. It reports usage for each choice, and closes the connection after every stream although it announced keep-alive.
+``best_of`` is taken and passed over.
 """
 
 from __future__ import annotations
 
-from .foreign_fields import ForeignFields, unknown_but
+from .foreign_fields import ForeignFields, unknown_but, unread
 from .openai_compatible import OpenAiCompatible
 
 _FOREIGN = ForeignFields(
     unknown=unknown_but("json_schema", "grammar"),
-    unread=frozenset(("min_tokens", "stop_token_ids")),
+    unread=unread("best_of", "min_tokens", "stop_token_ids"),
     renamed={"repetition_penalty": "repeat_penalty"},
 )
 LLAMACPP = OpenAiCompatible(

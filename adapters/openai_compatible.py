@@ -32,7 +32,7 @@ class OpenAiCompatible:
         stream_always: Ask for a stream although the client wants none: the engine notices a leaving client only then.
         usage_per_choice: It reports usage for each choice, not once for the request.
         sends_done: Every whole stream of its ends with ``[DONE]``; transformers' server never sends it.
-        foreign: What becomes of other engines' fields.
+        foreign: What becomes of other engines' fields, and of those that it passes over.
         foreign_names: Their names.
     """
 

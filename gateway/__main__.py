@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 
@@ -32,8 +33,32 @@ _COMMANDS = {
 }
 
 
+READER_LEFT = 141
+"""The status that a shell tells of a command that SIGPIPE ended."""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
+    try:
+        try:
+            return _run(argv)
+        finally:
+            print(end="", flush=True)  # here, and not when the interpreter ends and can only complain
+    except BrokenPipeError:
+        _write_no_more()
+        return READER_LEFT
+
+
+def _write_no_more() -> None:
+    """Lets what nobody reads any more go nowhere: at its end the interpreter would try to write it once again."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _run(argv: list[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="weir", description="The gateway in front of self-hosted LLM engines.", allow_abbrev=False
     )

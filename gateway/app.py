@@ -49,7 +49,6 @@ class App:
 
     Attributes:
         fleet: The endpoints.
-        admin: The operator's paths, ``/metrics`` and ``/weir/*``: what ``admin.listen`` serves, else part of this.
     """
 
     def __init__(self, config: Config, access_out: BinaryIO | None = None, seat: Seat | None = None) -> None:
@@ -75,7 +74,7 @@ class App:
         self._cors = Cors(config.cors.allow_origins)
         self._serves_admin = config.admin.listen is None
         # No page may read these: without a token they answer this machine, and so do the pages that it shows.
-        self.admin = Routes(
+        self._admin = Routes(
             [
                 Route("/metrics", ops.metrics),
                 Route("/weir/endpoints", ops.endpoints),
@@ -111,15 +110,17 @@ class App:
             await self.openai.serve(scope, receive, send, path)
             return
         if self._serves_admin and (path in _ADMIN_PATHS or path.startswith("/weir/")):
-            pages = self.admin
+            pages = self._admin
         elif not _is_for_engines(path) or (scope["method"] == "OPTIONS" and self._cors.enabled):
             pages = self._routes
         else:
             await self.openai.serve(scope, receive, send, path)
             return
-        asked = {**scope, "path": path}
-        scope.pop("extensions", None)  # the link and the scope refer to each other
-        await pages(asked, receive, send)
+        await _serve_page(pages, path, scope, receive, send)
+
+    async def serve_admin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application of ``admin.listen``: the operator's paths, ``/metrics`` and ``/weir/*``, and no others."""
+        await _serve_page(self._admin, scope["path"], scope, receive, send)
 
     def flush(self) -> None:
         """Tells all telemetry of the requests that have ended, and writes their access lines."""
@@ -151,6 +152,12 @@ class App:
             await asyncio.gather(self.tracing.stop(), asyncio.to_thread(self.recorder.stop))
             for watch in watches:
                 watch.stop()
+
+
+async def _serve_page(pages: Routes, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+    asked = {**scope, "path": path}
+    scope.pop("extensions", None)  # the link and the scope refer to each other
+    await pages(asked, receive, send)
 
 
 def _is_for_engines(path: str) -> bool:

@@ -3,7 +3,7 @@
 It is uvicorn's httptools protocol, and offers one thing more: ``scope["extensions"]["weir.relay"]`` is a
 ``DirectLink``, through which an answer is written to the transport without an await. (The two refer to each other:
 whoever gets the scope takes the link out of it.) It also answers in JSON what uvicorn itself answers in plain text, and
-bounds the head of a request.
+bounds the head of a request, its size and how long it takes to come.
 
 Of uvicorn's settings those that ``server`` never makes have no part here: a root path, a limit of concurrency or of
 requests, WebSockets, state of the lifespan, its access log.
@@ -25,8 +25,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import is_ssl
 
-from .direct_link import DirectLink
-from .errors import BadRequest
+from .direct_link import FLUSH_S, DirectLink
+from .errors import BadRequest, RequestTooSlow
 
 MAX_TRAILERS = 100
 _UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
@@ -65,7 +65,9 @@ class RelayProtocol(HttpToolsProtocol):
     __slots__ = (
         "_had_body",
         "_head_bytes",
+        "_head_since_s",
         "_head_tail",
+        "_head_timer",
         "_idle_since_s",
         "_idle_timer",
         "_in_body",
@@ -78,26 +80,30 @@ class RelayProtocol(HttpToolsProtocol):
 
     buffer_bytes = 262_144
     header_bytes = 65_536
+    head_s = 60.0
     cycle: DirectLink
     pipeline: deque[DirectLink]  # type: ignore[assignment]
     app: ASGI3Application
     parser: httptools.HttpRequestParser
 
     @classmethod
-    def configured(cls, *, buffer_bytes: int, header_bytes: int) -> type[RelayProtocol]:
+    def configured(cls, *, buffer_bytes: int, header_bytes: int, head_s: float) -> type[RelayProtocol]:
         """Returns the class with these bounds.
 
         Args:
             buffer_bytes: Written to a client's transport and not yet taken, at which its engine is paused.
             header_bytes: The largest request head.
+            head_s: How long a head may take to come, from its first byte.
         """
-        return type("RelayProtocol", (cls,), {"buffer_bytes": buffer_bytes, "header_bytes": header_bytes})
+        bounds = {"buffer_bytes": buffer_bytes, "header_bytes": header_bytes, "head_s": head_s}
+        return type("RelayProtocol", (cls,), bounds)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.running: DirectLink | None = None
-        self._idle_since_s = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._head_since_s = 0.0
+        self._head_timer: asyncio.TimerHandle | None = None
         self._in_head = False
         self._in_body = False
         self._head_bytes = 0  # in the reads before this one
@@ -115,6 +121,8 @@ class RelayProtocol(HttpToolsProtocol):
         self.flow = _FlowControl(transport)
         self.scheme = "https" if is_ssl(transport) else "http"
         transport.set_write_buffer_limits(high=self.buffer_bytes)
+        self._idle_since_s = self.loop.time()
+        self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._close_if_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -124,6 +132,9 @@ class RelayProtocol(HttpToolsProtocol):
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
         # What refers to itself is garbage until a collection, and a collection holds every stream up
         self.cycle = None  # type: ignore[assignment]
         self.pipeline.clear()
@@ -170,6 +181,10 @@ class RelayProtocol(HttpToolsProtocol):
 
     def _read_head_on(self, data: bytes) -> None:
         """The head is not whole after this read, of which it may be all or the end."""
+        if not self._head_bytes:
+            self._head_since_s = self.loop.time()
+            if self._head_timer is None:
+                self._head_timer = self.loop.call_later(self.head_s, self._refuse_if_late)
         self._head_tail = (self._head_tail + data)[-3:]
         self._head_bytes += len(data)
         if self._head_bytes > self.header_bytes:
@@ -185,29 +200,42 @@ class RelayProtocol(HttpToolsProtocol):
             self._refuse_trailers()
 
     def on_response_complete(self) -> None:
-        """uvicorn's, with one timer for the connection instead of one for each answer."""
+        """uvicorn's, without a timer for each answer: the connection has one."""
         self.running = None
         if self.transport.is_closing():
             return
         if self.flow.read_paused:
             self.flow.resume_reading()
+            self._head_since_s = self.loop.time()
         if self.pipeline:
             self._begin(self.pipeline.pop())
             return
         self._idle_since_s = self.loop.time()
-        if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
         """Ends a connection that asks for nothing; at once, for close() would wait for a client that takes nothing."""
         self._idle_timer = None
         if self.transport.is_closing():
             return
-        waited_s = self.loop.time() - self._idle_since_s if self.cycle.response_complete else 0.0
+        cycle = cast(DirectLink | None, self.cycle)  # None before the first request
+        is_idle = not self._in_head and (cycle is None or cycle.response_complete)
+        waited_s = self.loop.time() - self._idle_since_s if is_idle else 0.0
         if waited_s >= self.timeout_keep_alive:
             self.transport.abort()
         else:
             self._idle_timer = self.loop.call_later(self.timeout_keep_alive - waited_s, self._close_if_idle)
+
+    def _refuse_if_late(self) -> None:
+        """Refuses a head that has not come in time. One timer serves many: it may find a later head than began it."""
+        self._head_timer = None
+        if not self._in_head or self._refused or self.transport.is_closing():
+            return
+        held_back = self.flow.read_paused
+        left_s = self.head_s if held_back else self.head_s - (self.loop.time() - self._head_since_s)
+        if left_s > 0:
+            self._head_timer = self.loop.call_later(left_s, self._refuse_if_late)
+        else:
+            self._refuse(RequestTooSlow("head", f"a client may take {self.head_s:g} s"))
 
     def _unsupported_upgrade_warning(self) -> None:
         """An upgrade that ``_without_upgrade`` did not see: the parser has lost the body."""
@@ -337,6 +365,7 @@ class RelayProtocol(HttpToolsProtocol):
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (STATUS_LINE[error.status], len(body)) + body)
         self.transport.close()
+        self.loop.call_later(FLUSH_S, self.transport.abort)  # a client that never takes what it was sent
 
 
 @functools.lru_cache(_KNOWN_TARGETS)

@@ -12,8 +12,7 @@ from gateway.config.file import DEFAULT_FILE, load
 from gateway.config.problems import ConfigError
 from gateway.config.schema import config_schema
 from gateway.endpoint_check import Finding, check_endpoints
-
-MODELS_SHOWN = 5
+from gateway.listed_models import shown_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +46,10 @@ def _probe(config: Config) -> int:
     findings = asyncio.run(check_endpoints(config))
     print("\nWhat answers:\n")
     print("\n".join(_table(_found(findings))))
-    problems = [finding.problem for finding in findings if finding.problem]
+    warnings = [f"warning: {warning}" for finding in findings for warning in finding.warnings]
+    if warnings:
+        print("\n" + "\n".join(warnings))
+    problems = [problem for finding in findings for problem in finding.problems]
     if problems:
         print("\n" + "\n".join(problems))
         print(f"{len(problems)} {'problem' if len(problems) == 1 else 'problems'}")
@@ -57,12 +59,8 @@ def _probe(config: Config) -> int:
 def _found(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("ENDPOINT", "URL", "ENGINE", "VERSION", "MODELS")]
     for finding in findings:
-        models = [*finding.models[:MODELS_SHOWN]]
-        if len(finding.models) > MODELS_SHOWN:
-            models.append(f"and {len(finding.models) - MODELS_SHOWN} more")
-        rows.append(
-            (finding.endpoint_id, finding.url, finding.engine or "-", finding.version or "-", ", ".join(models) or "-")
-        )
+        models = shown_names(finding.models) or "-"
+        rows.append((finding.endpoint_id, finding.url, finding.engine or "-", finding.version or "-", models))
     return rows
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -22,6 +21,7 @@ from .demo.listening import HOST, CannotListen, configuration, listen
 from .demo.progress import Progress
 from .demo.sample import QUESTION, SampleFailed, stream_answer
 from .serve_command import set_up_logging
+from .stopping import stop_signals
 from .tuning import Collections
 
 ENGINES = 2
@@ -34,14 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves until SIGINT, SIGTERM or SIGHUP. Returns the exit status: 1 if it could not start or answer."""
+    """Serves until a signal asks it to stop. Returns the exit status: 1 if it could not start or answer."""
     return uvloop.run(_until_told_to_stop(args))
 
 
 async def _until_told_to_stop(args: argparse.Namespace) -> int:
     task = asyncio.current_task()
     assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     set_up_logging("warning")
     progress = Progress(sys.stdout)

@@ -294,4 +294,4 @@ def _goes_alone(call: Call, batch: _Batch, attempt: AttemptRecord) -> None:
     batch.tell(call, joined)
     call.record.attempts.insert(-1, joined)
     attempt.chosen_s, attempt.span_id = now_s, new_span_id()
-    attempt.route_s, attempt.decision = 0.0, None  # one choice for both
+    attempt.route_s, attempt.decision = None, None  # one choice for both

@@ -33,6 +33,7 @@ class Endpoint:
     """One engine process at one base URL.
 
     Attributes:
+        engine_model: The engine's own name of the model.
         adapter: Its dialect: the configured engine's, until another one has been recognised there.
         engine_version: As the engine told it, or "".
         capabilities: What that engine can do in that version.
@@ -66,7 +67,7 @@ class Endpoint:
         self.facts = NO_FACT_SAMPLE
         self.missing = MissingSignals()
         self.cold_load_s: float | None = None
-        self._engine_model = config.model or pool.name
+        self.engine_model = config.model or pool.name
         self.health = HealthState()
         self.transitions: dict[Health, int] = dict.fromkeys(HEALTHS, 0)
         self.told: set[str] = set()
@@ -115,7 +116,7 @@ class Endpoint:
     @property
     def model_loaded(self) -> bool | None:
         """Whether its engine has the model in its memory; None if that is not known."""
-        return self._facts.facts.holds(self._engine_model)
+        return self._facts.facts.holds(self.engine_model)
 
     @property
     def load_penalty_s(self) -> float:

@@ -9,6 +9,7 @@ from .config import Config
 from .endpoint import Endpoint
 from .engine_detection import Questioner, Recognised, recognise
 from .fleet import Fleet
+from .listed_models import doubt
 from .pool import Pool
 from .printable import printable
 
@@ -23,8 +24,9 @@ class Finding(NamedTuple):
         url: Its URL, as configured.
         engine: The engine that answers, or "" if none was recognised.
         version: As the engine tells it, or "".
-        models: The models that it lists.
-        problem: What is wrong and what to do, or "".
+        models: The models that it lists, in its words.
+        problems: What is wrong and what to do.
+        warnings: What may be wrong.
     """
 
     endpoint_id: str
@@ -32,7 +34,8 @@ class Finding(NamedTuple):
     engine: str = ""
     version: str = ""
     models: tuple[str, ...] = ()
-    problem: str = ""
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 async def check_endpoints(config: Config) -> list[Finding]:
@@ -53,20 +56,23 @@ async def check_endpoints(config: Config) -> list[Finding]:
 async def _check(pool: Pool, index: int, endpoint: Endpoint) -> Finding:
     key = f"pools.{pool.name}.endpoints[{index}]"
     url, configured = endpoint.config.url, endpoint.config.engine
+    questioner = Questioner(endpoint.questions, endpoint.question, pool.config.health.timeout_s)
     try:
-        found = await recognise(Questioner(endpoint.questions, endpoint.question, pool.config.health.timeout_s))
+        found = await recognise(questioner)
     except Exception as fault:  # whatever one endpoint sends, the others are told
         problem = f"{key}: could not be asked: {type(fault).__name__}"
-        return Finding(endpoint.id, url, problem=problem)
+        return Finding(endpoint.id, url, problems=(problem,))
     if found is None:
-        problem = (
-            f"{key}: no engine was recognised at {url}: is it running, is the url right, does it take the api_key?"
-        )
-        return Finding(endpoint.id, url, problem=problem)
-    problem = _contradiction(key, configured, found) if found.contradicts(configured) else ""
+        hint = "is it running, is the url right, does it take the api_key?"
+        reason = printable(questioner.failure, SHOWN_CHARS) or hint
+        problem = f"{key}: no engine was recognised at {url}: {reason}"
+        return Finding(endpoint.id, url, problems=(problem,))
+    problems = [_contradiction(key, configured, found)] if found.contradicts(configured) else []
+    warnings: list[str] = []
+    if (about_model := doubt(found, configured, endpoint.engine_model)) is not None:
+        (problems if about_model.certain else warnings).append(f"{key}.model: {about_model.words}")
     version = printable(found.version, SHOWN_CHARS)
-    models = tuple([printable(model, SHOWN_CHARS) for model in found.models])
-    return Finding(endpoint.id, url, found.engine, version, models, problem)
+    return Finding(endpoint.id, url, found.engine, version, found.models, tuple(problems), tuple(warnings))
 
 
 def _contradiction(key: str, configured: str, found: Recognised) -> str:

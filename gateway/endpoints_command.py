@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from .config.problems import ConfigError
 from .operator_client import CannotAsk, add_gateway_arguments, client
+from .terminal import Terminal
 
 _COLUMNS = ("endpoint", "pool", "engine", "health", "in flight", "TTFT", "a token", "why")
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(endpoints, indent=2))
     else:
-        Console(highlight=False, markup=False).print(_table(endpoints))  # brackets in names are no markup
+        Terminal().print(_table(endpoints))
     return 0
 
 

@@ -106,6 +106,9 @@ class Questioner:
         question: From a path, as ``/version``, and headers to what asks for it.
         timeout_s: For each whole answer.
         answer_bytes: The most that is read of one.
+
+    Attributes:
+        failure: Why the last question got no answer, or "".
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class Questioner:
         self._question = question
         self._timeout_s = timeout_s
         self._answer_bytes = answer_bytes
+        self.failure = ""
 
     async def ask(self, path: str, etag: str = "") -> Reply | None:
         """Returns what is answered, or None if nothing is, or not in time.
@@ -128,9 +132,14 @@ class Questioner:
             etag: Of the answer that is known: if it is still the same, the answer is a 304 without it.
         """
         headers = ((b"if-none-match", etag.encode("ascii")),) if etag else ()
+        self.failure = ""
         try:
             answer = await fetch(self._upstream, self._question(path, headers), self._timeout_s, self._answer_bytes)
-        except (TimeoutError, TransportError):
+        except TimeoutError:
+            self.failure = f"no answer to {path} within {self._timeout_s:g} s"
+            return None
+        except TransportError as error:
+            self.failure = str(error)
             return None
         server, told = answer.head.get(b"server") or b"", answer.head.get(b"etag") or b""
         body = b"" if answer.too_long else answer.body

@@ -14,6 +14,7 @@ _TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    408: "timeout_error",
     413: "invalid_request_error",
     422: "invalid_request_error",
     429: "rate_limit_error",
@@ -112,6 +113,17 @@ class BadRequest(GatewayError):
     error_type = None
 
 
+class RequestTooSlow(BadRequest):
+    """The client did not send the whole of its request in time."""
+
+    status = 408
+    code = "request_timeout"
+    retryable = True
+
+    def __init__(self, part: str, limit: str) -> None:
+        super().__init__(f"the request's {part} came too slowly: {limit} (limits_http.read)")
+
+
 class EngineRefused(GatewayError):
     """The client's mistake, found by the engine: passed on with the engine's status and words."""
 
@@ -141,6 +153,35 @@ class NoEndpoint(GatewayError):
     outcome = "shed"
     error_type = "shed"
     retryable = True
+
+
+class NoConnection(GatewayError):
+    """Weir's own machine has no file, port or memory for one more connection."""
+
+    status = 503
+    code = "no_connection"
+    stage = "connect"
+    outcome = "shed"
+    error_type = "local"
+    retryable = True
+
+
+class ShuttingDown(GatewayError):
+    """The process is being stopped, and the request has outlasted the drain: nobody's fault."""
+
+    status = 503
+    code = "shutting_down"
+    outcome = "shed"
+    error_type = "shutting_down"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Weir is being stopped and could not end this request in time: send it again", retry_after_s="1"
+        )
+
+    def headers(self) -> dict[str, str]:
+        return {**super().headers(), "x-should-retry": "true"}
 
 
 class EngineBusy(GatewayError):

@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-from rich.console import Console, RenderableType
-
 from .arguments import duration_s, whole
 from .config.problems import ConfigError
 from .explain.heatmap import heatmap
@@ -19,6 +17,7 @@ from .explain.source import FileSource, GatewaySource, Source, SourceError
 from .explain.waterfall import listing, pipeline, waterfall
 from .recorder.asking import DEFAULT_SINCE, not_recorded
 from .recorder.file_arguments import add_file_arguments, named_file
+from .terminal import Terminal
 
 # A request that came so long before a heat map begins may still have waited in it.
 BEFORE_S = 600.0
@@ -44,9 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns the exit code: 0, or 1 if nothing was found."""
+    """Returns the exit code: 0, 1 if nothing was found or written, or 2 if the options mean nothing together."""
     if (args.id is not None) + (args.slowest is not None) + args.heatmap != 1:
         print("name a request id or a trace id, or ask for --slowest N or --heatmap", file=sys.stderr)
+        return 2
+    if args.png is not None and not args.heatmap:
+        print("--png draws a heat map: ask for --heatmap", file=sys.stderr)
+        return 2
+    if args.json and args.heatmap:
+        print("a heat map has no JSON: leave --json out, or ask for --slowest N --json", file=sys.stderr)
         return 2
     try:
         if args.heatmap:
@@ -66,9 +71,9 @@ def _by_id(source: Source, args: argparse.Namespace) -> int:
         one = found[-1]["request_id"] == args.id
         print(json.dumps(found[-1] if one else found, indent=2))
     elif found[-1]["request_id"] == args.id or len(found) == 1:
-        _draw(waterfall(found[-1]))
+        Terminal().print(waterfall(found[-1]))
     else:
-        _draw(pipeline(found))
+        Terminal().print(pipeline(found))
     return 0
 
 
@@ -77,7 +82,8 @@ def _slowest(source: Source, args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, indent=2))
     elif found:
-        _draw(listing(found))
+        terminal = Terminal()
+        terminal.print(listing(found, terminal.width))
         print("\nweir explain REQUEST draws one of them.")
     else:
         of_pool = f" of {args.pool}" if args.pool else ""
@@ -95,11 +101,15 @@ def _heatmap(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise SourceError(f"{error}: --since 5m is shorter") from error
     if args.png is not None:
-        draw_picture(whole, args.png)
+        try:
+            draw_picture(whole, args.png)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise SourceError(f"cannot write {args.png}: {reason}; name another file with --png") from error
         print(f"{args.png} is written")
     else:
-        console = Console(highlight=False, markup=False)
-        console.print(draw_text(whole, console.width))
+        terminal = Terminal()
+        terminal.print(draw_text(whole, terminal.picture_chars))
     return 0
 
 
@@ -114,7 +124,3 @@ def _file(args: argparse.Namespace) -> FileSource:
     if path is None:
         raise SourceError("this configuration keeps flight records in memory: ask the gateway with --url")
     return FileSource(path)
-
-
-def _draw(picture: RenderableType) -> None:
-    Console(highlight=False, markup=False).print(picture)  # brackets in names are no markup

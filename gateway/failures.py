@@ -11,6 +11,7 @@ from .errors import (
     EngineRefused,
     GatewayError,
     NoCapable,
+    NoConnection,
     UpstreamAuthFailed,
     UpstreamFailed,
     UpstreamTimeout,
@@ -37,19 +38,20 @@ _TIMER_WORDS = {
 _KIND_TYPES = {"truncated": "truncated_stream", "malformed": "malformed_stream", "encoding": "malformed_stream"}
 
 
-def explain(failure: AttemptFailure, endpoint: str) -> tuple[GatewayError, Blame]:
+def explain(failure: AttemptFailure, endpoint: str, *, own_path: bool = True) -> tuple[GatewayError, Blame]:
     """Returns what the client is told if this attempt was the last, and who is to blame.
 
     Args:
         failure: What ended the attempt.
         endpoint: Id of the endpoint.
+        own_path: The path is one of Weir's choice, not one that the client wished to be passed on.
     """
     if isinstance(failure, Unsupported):
         refusal = NoCapable(failure.message, param=failure.param)
         refusal.elsewhere = True
         return refusal, "client"
     if isinstance(failure, EngineFailed):
-        return _engine(failure, endpoint)
+        return _engine(failure, endpoint, own_path=own_path)
     if isinstance(failure, TimedOut):
         rounded = failure.learned or failure.timer == "wedged"
         limit = f"{round(failure.limit_s, 1) if rounded else failure.limit_s:g} s"
@@ -63,6 +65,8 @@ def explain(failure: AttemptFailure, endpoint: str) -> tuple[GatewayError, Blame
         return error, "engine"
     if isinstance(failure, TransportError):
         words = f"{endpoint}: {failure}"
+        if failure.kind == "local":
+            return NoConnection(words, endpoint=endpoint), "client"  # which says: nothing is counted against it
         kind = _KIND_TYPES.get(failure.kind, failure.kind)
         if failure.kind == "connect_timeout":
             return UpstreamTimeout(words, endpoint=endpoint, error_type=kind), "engine"
@@ -81,8 +85,8 @@ def broken_off(failure: AttemptFailure, endpoint: str) -> GatewayError:
     return UpstreamFailed(error.message, endpoint=endpoint, type=error.type, error_type="engine_error_event")
 
 
-def _engine(failure: EngineFailed, endpoint: str) -> tuple[GatewayError, Blame]:
-    whose = blame(failure.status)
+def _engine(failure: EngineFailed, endpoint: str, *, own_path: bool) -> tuple[GatewayError, Blame]:
+    whose = blame(failure.status, own_path=own_path)
     status, message = failure.status, failure.message
     if status < 400:
         words = f"{endpoint} answered with a redirect; set its url to where it leads (status {status})"

@@ -58,7 +58,7 @@ class AttemptRecord:
         load: What the engine had last said of its load.
         expected_prefill_s: When the first output of such a prompt usually comes there; None if that is not known.
         expected_token_s: The usual time between two tokens there, likewise.
-        route_s: How long the choice of the endpoint took.
+        route_s: How long the choice of the endpoint took; None if the attempt before it had made it.
         decision: What it was chosen from; None if that was not noted.
         role: ``hedge`` if it began beside the attempt before it, which had said nothing yet.
         lost: The other one of the two was first; this one was ended for that.
@@ -67,7 +67,7 @@ class AttemptRecord:
     endpoint_id: str
     reason: str
     chosen_s: float
-    route_s: float = 0.0
+    route_s: float | None = 0.0
     span_id: str = ""
     decision: Decision | None = None
     connected_s: float | None = None

@@ -18,7 +18,7 @@ from adapters.types import Usage
 from . import __version__
 from .config import MetricsConfig
 from .endpoint import Endpoint
-from .errors import NoEndpoint
+from .errors import EngineBusy, NoConnection, NoEndpoint, ShuttingDown
 from .exposition import END, TEXT, Format
 from .fleet import Fleet
 from .flight import AttemptRecord, FlightRecord, Role
@@ -37,7 +37,12 @@ _PROMPT_LENGTHS = (
     f"{PROMPT_TOKENS[-1]}+",
 )
 BATCH_INPUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-NO_ENDPOINT = NoEndpoint.error_type
+_SHED_REASONS: dict[str | None, str] = {
+    NoEndpoint.error_type: NoEndpoint.code,
+    NoConnection.error_type: NoConnection.code,
+    ShuttingDown.error_type: ShuttingDown.code,
+}
+"""By the error type of telemetry; any other is an engine's status."""
 
 
 class Metrics:
@@ -52,6 +57,7 @@ class Metrics:
 
     Attributes:
         stream_buffer_bytes: Reads how much was read from engines and not yet taken by clients.
+        client_connections: Reads how many connections of clients are open.
         flights_dropped: Reads how many records the flight recorder has lost.
         trace_records: How many requests had their traces end how.
         settle: Tells of the requests that ended a moment ago.
@@ -69,6 +75,7 @@ class Metrics:
         self._fleet = fleet
         self._access_lines_dropped = access_lines_dropped
         self.stream_buffer_bytes: Callable[[], int] = lambda: 0
+        self.client_connections: Callable[[], int] = lambda: 0
         self.flights_dropped: Callable[[], int] = lambda: 0
         self.settle: Callable[[], None] = lambda: None
         self.trace_records: Mapping[str, int] = MappingProxyType({})
@@ -120,7 +127,9 @@ class Metrics:
         self.tokens = counter(
             "weir_tokens_total", "Tokens as the engines reported them.", "pool", "model", "endpoint", "type", "source"
         )
-        self.shed = counter("weir_shed_total", "Requests refused for want of room.", "pool", "model", "reason")
+        self.shed = counter(
+            "weir_shed_total", "Requests turned away: for want of room, or by a stop.", "pool", "model", "reason"
+        )
         self.attempts = counter(
             "weir_endpoint_attempts_total", "Attempts finished, by how they ended.",
             "pool", "model", "endpoint", "role", "outcome",
@@ -321,6 +330,10 @@ class Metrics:
         for name, help, figure in _LOAD_GAUGES:
             yield ReadFamily(name, help, ("endpoint",), partial(_of_each, [e for _, e in endpoints], figure))
         yield ReadFamily(
+            "weir_client_connections", "Connections of clients that are open, idle ones included.", (),
+            lambda: [((), self.client_connections())], summed=True,
+        )  # fmt: skip
+        yield ReadFamily(
             "weir_stream_buffer_bytes", "Read from engines and not yet taken by clients.", (),
             lambda: [((), self.stream_buffer_bytes())], summed=True,
         )  # fmt: skip
@@ -420,7 +433,7 @@ class RequestSeries:
         self._requests = metrics.requests.at(pool, model, operation, outcome)
         self._durations_s = Gathered(metrics.duration.at(pool, model, operation, outcome))
         self._shed = (
-            {reason: metrics.shed.at(pool, model, reason) for reason in ("no_endpoint", "engine_busy")}
+            {reason: metrics.shed.at(pool, model, reason) for reason in (*_SHED_REASONS.values(), EngineBusy.code)}
             if outcome == "shed"
             else None
         )
@@ -441,7 +454,7 @@ class RequestSeries:
         if record.keep_reason is not None:
             self._durations_s.exemplify(record)
         if self._shed is not None:
-            self._shed["no_endpoint" if record.error_type == NO_ENDPOINT else "engine_busy"].value += 1
+            self._shed[_SHED_REASONS.get(record.error_type, EngineBusy.code)].value += 1
         if admitted_s is None or record.body_read_s is None:
             return
         self._queues_s.append(queue_s)
@@ -492,7 +505,7 @@ class EndpointSeries:
         self._durations_s = Gathered(metrics.endpoint_duration.at(model, endpoint, role))
         self._output_tokens = metrics.output_tokens.at(model, endpoint)
         self._ok = metrics.attempts.at(pool, model, endpoint, role, "ok")
-        self._failed = 0
+        self._attempts = self._failed = 0
         self._connect = metrics.connect.at(endpoint)
         self._choices = metrics.route_choices.at(pool, endpoint, metrics.policy(pool))
         self._routes_s = Gathered(metrics.route_duration.at(pool))
@@ -507,7 +520,9 @@ class EndpointSeries:
 
     def attempted(self, attempt: AttemptRecord, record: FlightRecord, *, answered: bool) -> None:
         """Takes a finished attempt; ``answered`` if the request's answer is its, of which the record's usage tells."""
-        self._routes_s.append(attempt.route_s)
+        self._attempts += 1
+        if attempt.route_s is not None:
+            self._routes_s.append(attempt.route_s)
         outcome = attempt.outcome
         if outcome != "ok":
             self._failed += 1
@@ -534,10 +549,9 @@ class EndpointSeries:
 
     def settle(self) -> None:
         """Counts what was taken since the last time."""
-        attempts = len(self._routes_s)
-        self._choices.value += attempts
-        self._ok.value += attempts - self._failed
-        self._failed = 0
+        self._choices.value += len(self._routes_s)
+        self._ok.value += self._attempts - self._failed
+        self._attempts = self._failed = 0
         self._routes_s.settle()
         self._durations_s.settle()
         self._ttfts_s.settle()

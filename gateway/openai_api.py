@@ -19,7 +19,7 @@ from policies.types import Header
 from .client_link import AsgiLink, ClientLink, block
 from .config import Config
 from .cors import Cors
-from .errors import BadRequest, GatewayError, InternalError
+from .errors import BadRequest, GatewayError, InternalError, RequestTooSlow, ShuttingDown
 from .fleet import Fleet
 from .flight import FlightRecord
 from .flight_log import FlightLog
@@ -45,6 +45,7 @@ _BOUNDARY = re.compile(rb'boundary=(?:"([^"]{1,70})"|([^;\s]{1,70}))', re.IGNORE
 _MODEL_FIELD = re.compile(rb'[;\s]name="?model"?(?=[;\r\n]|$)', re.IGNORECASE)
 _PART_HEAD_BYTES = 1536
 _MAX_PARTS = 100
+_MIB = 2**20
 
 
 class OpenAiApi:
@@ -58,6 +59,7 @@ class OpenAiApi:
         self._tracing = tracing
         self._cors = Cors(config.cors.allow_origins)
         self._max_body_bytes = config.limits_http.body_bytes
+        self._read_s = config.limits_http.read_s
 
     async def serve(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         """Serves one request; ``path`` is the canonical one."""
@@ -97,10 +99,9 @@ class OpenAiApi:
             error.__traceback__ = None  # its frames hold it: garbage until a collection, which holds every stream up
         except asyncio.CancelledError:
             if not link.gone:  # the server is going down
-                record.outcome, record.error_type = "internal_error", "internal"
-                await self._tell(
-                    InternalError("Weir is shutting down", status=503, code="shutting_down"), call, link, record
-                )
+                ending = ShuttingDown()
+                record.failed(ending)
+                await self._tell(ending, call, link, record)
                 task.uncancel()  # the answer is over: the server has nothing more to end, and nothing to log
                 return
             task.uncancel()
@@ -172,24 +173,34 @@ class OpenAiApi:
         return Call(request, pool, record, link, headers, head.trailers, signals)
 
     async def _receive_body(self, receive: Receive, head: RequestHead, link: ClientLink) -> bytes:
-        """Receives the body piece by piece, up to the first byte too many."""
+        """Receives the body piece by piece, up to the first byte too many, as long as it comes fast enough."""
         limit_bytes = self._max_body_bytes
         if (head.content_length or 0) > limit_bytes:
             raise self._too_large()
         parts: list[bytes] = []
         size_bytes = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                link.gone = True
-                raise asyncio.CancelledError
-            part: bytes = message.get("body", b"")
-            size_bytes += len(part)
-            if size_bytes > limit_bytes:
-                raise self._too_large()
-            parts.append(part)
-            if not message.get("more_body"):
-                return b"".join(parts)
+        patience_s = self._read_s
+        try:
+            async with asyncio.timeout(patience_s) as patience:
+                until_s = patience.when()
+                assert until_s is not None
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        link.gone = True
+                        raise asyncio.CancelledError
+                    part: bytes = message.get("body", b"")
+                    size_bytes += len(part)
+                    if size_bytes > limit_bytes:
+                        raise self._too_large()
+                    parts.append(part)
+                    if not message.get("more_body"):
+                        return b"".join(parts)
+                    if (earned_s := body_patience_s(self._read_s, size_bytes)) > patience_s:
+                        until_s, patience_s = until_s + earned_s - patience_s, earned_s
+                        patience.reschedule(until_s)
+        except TimeoutError:
+            raise RequestTooSlow("body", f"a client may take {self._read_s:g} s for each MiB") from None
 
     def _too_large(self) -> GatewayError:
         return BadRequest(
@@ -240,6 +251,11 @@ class OpenAiApi:
             code="model_not_found",
             param="model",
         )
+
+
+def body_patience_s(read_s: float, size_bytes: int) -> float:
+    """Returns how long a client may take for its body, of which so much has come: as long again for each MiB."""
+    return read_s * (1 + size_bytes // _MIB)
 
 
 def _model_part(form: bytes, content_type: bytes) -> str | None:

@@ -11,40 +11,79 @@ from urllib.parse import quote
 
 import httpx2
 
-from .config import Config
-from .config.file import DEFAULT_FILE, load
+from adapters.json_values import as_list, as_object
+
+from .config import OperatorConfig
+from .config.file import DEFAULT_FILE, load_part
+from .config.models import DEFAULT_LISTEN
 from .config.problems import ConfigError
 from .config.values import split_address
 
 _ANSWER_S = 30.0
-_DEFAULT_LISTEN = "127.0.0.1:8080"
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _SHOWN_CHARS = 300
 
 
 class CannotAsk(Exception):
-    """The gateway cannot be asked, or refuses; the message says why and what to do."""
+    """The gateway cannot be asked; the message says why and what to do."""
+
+
+class Refused(CannotAsk):
+    """The gateway answers, and refuses; the message is its own.
+
+    Attributes:
+        code: Of the refusal, as ``unknown_request``.
+    """
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def ask_gateway(
-    url: str, token: str | None, method: str, path: str, query: Mapping[str, str] | None = None
-) -> httpx2.Response:
-    """Asks a gateway at one of the operator's paths.
+    url: str, token: str | None, method: str, path: str, key: str, query: Mapping[str, str] | None = None
+) -> Any:
+    """Asks a gateway at one of the operator's paths; returns the object that it tells, or the list of such.
 
     Args:
-        url: Of its listener with the operator's paths.
+        url: Of its listener with the operator's paths, without a slash at its end.
         token: Its ``admin.token``, None without one.
         method: HTTP method.
         path: Quoted.
-        query: What comes behind it.
+        key: Each told object has it.
+        query: What comes behind the path.
 
     Raises:
-        httpx2.HTTPError, httpx2.InvalidURL: There is no answer.
+        Refused: It refuses.
+        CannotAsk: There is no answer, or none of a gateway's.
     """
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    return httpx2.request(
-        method, url.rstrip("/") + path, params=query, headers=headers, timeout=_ANSWER_S, trust_env=False
-    )
+    try:
+        answer = httpx2.request(method, url + path, params=query, headers=headers, timeout=_ANSWER_S, trust_env=False)
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:  # the last: a token that no header can carry
+        raise CannotAsk(
+            f"no Weir answers at {url}: {error or type(error).__name__}; name its address with --url"
+        ) from error
+    try:
+        told = answer.json()
+    except ValueError:
+        told = None
+    if answer.status_code == 200 and _has(told, key):
+        return told
+    refusal = as_object((as_object(told) or {}).get("error")) or {}
+    if "weir" not in refusal or refusal.get("code") == "unknown_path":
+        raise CannotAsk(
+            f"what answers at {url} is no Weir, or not where its /weir/* is (status {answer.status_code}): name its"
+            " address, or that of its admin.listen"
+        )
+    hint = "; give it with --token" if answer.status_code == 401 else ""
+    raise Refused(f"{str(refusal.get('message'))[:_SHOWN_CHARS]}{hint}", str(refusal.get("code")))
+
+
+def _has(told: Any, key: str) -> bool:
+    """Whether an object, or each one of a list, has a key."""
+    listed = as_list(told)
+    return all(key in (as_object(one) or ()) for one in ([told] if listed is None else listed))
 
 
 class OperatorClient:
@@ -65,7 +104,7 @@ class OperatorClient:
         Raises:
             CannotAsk: It does not answer so.
         """
-        found: list[dict[str, Any]] = self._ask("GET", "/weir/endpoints")
+        found: list[dict[str, Any]] = ask_gateway(self._url, self._token, "GET", "/weir/endpoints", "id")
         return found
 
     def order(self, id: str, word: str) -> dict[str, Any]:
@@ -74,23 +113,9 @@ class OperatorClient:
         Raises:
             CannotAsk: It does not answer, or refuses.
         """
-        found: dict[str, Any] = self._ask("POST", f"/weir/endpoints/{quote(id, safe='')}/{word}")
+        path = f"/weir/endpoints/{quote(id, safe='')}/{word}"
+        found: dict[str, Any] = ask_gateway(self._url, self._token, "POST", path, "id")
         return found
-
-    def _ask(self, method: str, path: str) -> Any:
-        try:
-            answer = ask_gateway(self._url, self._token, method, path)
-            told = answer.json()
-            if answer.status_code == 200:
-                return told
-            message = str(told["error"]["message"])
-        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, KeyError, TypeError) as error:
-            raise CannotAsk(
-                f"no Weir answers at {self._url}: {error or type(error).__name__}; name it with --url, or its"
-                " configuration with -c"
-            ) from error
-        hint = "; give it with --token" if answer.status_code == 401 else ""
-        raise CannotAsk(f"{message[:_SHOWN_CHARS]}{hint}")
 
 
 def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +124,7 @@ def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
         "-c", "--config", metavar="FILE",
         help=f"its configuration, which names address and token (default: {DEFAULT_FILE}, if there is one)",
     )  # fmt: skip
-    where.add_argument("--url", help=f"its address instead (default without a file: http://{_DEFAULT_LISTEN})")
+    where.add_argument("--url", help=f"its address instead (default without a file: http://{DEFAULT_LISTEN})")
     where.add_argument("--token", help="its admin.token, if it is not the configuration's")
 
 
@@ -112,11 +137,11 @@ def client(args: argparse.Namespace) -> OperatorClient:
     """
     config = _config(args)
     token = args.token
-    if token is None and config is not None and config.admin.token is not None:
+    if token is None and config.admin.token is not None:
         token = config.admin.token.get_secret_value()
     if args.url is not None:
         return OperatorClient(args.url, token)
-    listen = (config.admin.listen or config.listen) if config is not None else _DEFAULT_LISTEN
+    listen = config.admin.listen or config.listen
     host, port = split_address(listen)
     if port == 0:
         raise CannotAsk(f"the configuration leaves the port open ({listen}): name the gateway with --url")
@@ -145,8 +170,9 @@ def give_order(args: argparse.Namespace, word: str, done: str) -> int:
     return 0
 
 
-def _config(args: argparse.Namespace) -> Config | None:
-    """Returns the named configuration, or the one that ``weir serve`` would be given; none where only a URL is."""
-    if args.config is not None:
-        return load(args.config)
-    return load(DEFAULT_FILE) if args.url is None and Path(DEFAULT_FILE).exists() else None
+def _config(args: argparse.Namespace) -> OperatorConfig:
+    """Returns what the named file says, or the one in this folder; the defaults where neither is, or only a URL."""
+    if args.config is None and (args.url is not None or not Path(DEFAULT_FILE).exists()):
+        return OperatorConfig()
+    given = () if args.token is None else (("admin", "token"),)
+    return load_part(args.config or DEFAULT_FILE, OperatorConfig, without=given)

@@ -31,7 +31,7 @@ from .routing_policy import routing_policy
 
 log = logging.getLogger("weir.fleet")
 
-REASON_CHARS = 100
+REASON_CHARS = 200
 MOST_NOTES = 100
 """Choices that are noted in a second: each is as large as its pool, and a sample of many tells as much as all."""
 WEDGED = "wedged: requests wait, and nothing comes out"
@@ -190,6 +190,8 @@ class Pool:
                     self.name,
                 )
             endpoint.health = before
+            for other in self._all:
+                self._apply(other, health.needed_again(other.health, other.rules, time.monotonic()))
             return
         endpoint.health = after
         if now == was and before.ejected_until_s == after.ejected_until_s:

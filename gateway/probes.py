@@ -16,6 +16,7 @@ from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
 from .engine_facts import FactWatch
 from .engine_loads import LoadWatch
 from .fleet import Fleet
+from .listed_models import doubt
 from .pool import Pool
 from .printable import printable
 from .small_answer import fetch
@@ -24,6 +25,10 @@ from .upstream.contract import TransportError
 log = logging.getLogger("weir.probes")
 
 VERSION_CHARS = 64
+
+
+class NotAsked(Exception):
+    """Weir's own machine let no connection be opened: that tells nothing of an endpoint."""
 
 
 class Probes:
@@ -52,6 +57,9 @@ class Probes:
             loads = False
             try:
                 failure, loads = await self._probe(endpoint, rules.timeout_s)
+            except NotAsked:
+                await asyncio.sleep(rules.interval_s)
+                continue
             except Exception as fault:
                 self._unforeseen(endpoint, fault)
                 failure = f"probe failed: {type(fault).__name__}"
@@ -85,14 +93,20 @@ class Probes:
             log.error("a probe of endpoint %s failed by a fault of Weir's: %s\n%s", endpoint.id, name, frames)
 
     async def _probe(self, endpoint: Endpoint, timeout_s: float) -> tuple[str | None, bool]:
-        """Returns why the endpoint cannot serve, or None; and whether it is only because it loads its model."""
+        """Returns why the endpoint cannot serve, or None; and whether it is only because it loads its model.
+
+        Raises:
+            NotAsked: Weir could not.
+        """
         question = endpoint.question(endpoint.adapter.health_path)
         try:
             answer = await fetch(endpoint.questions, question, timeout_s, READ_BYTES, lambda status: status >= 500)
         except TimeoutError:
             return f"no answer to a probe within {timeout_s:g} s", False
         except TransportError as error:
-            return f"probe failed: {error.kind}", False
+            if error.kind == "local":
+                raise NotAsked from error
+            return f"probe failed: {error}", False
         status = answer.head.status
         # A server that has no such path lives, and says no more
         if status < 500:
@@ -109,6 +123,10 @@ class Probes:
             return False
         endpoint.recognised = True
         _settle(endpoint, found)
+        about_model = doubt(found, endpoint.config.engine, endpoint.engine_model)
+        if about_model is not None and about_model.certain and (endpoint.id, about_model.words) not in self._told:
+            self._told.add((endpoint.id, about_model.words))
+            log.warning("endpoint %s: %s", endpoint.id, about_model.words)
         return True
 
 

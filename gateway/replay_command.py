@@ -7,8 +7,6 @@ import json
 import sys
 import time
 
-from rich.console import Console
-
 from policies.routing import ROUTING
 
 from .arguments import duration_s
@@ -19,6 +17,7 @@ from .recorder.file_arguments import add_file_arguments, named_file
 from .replay.comparison import compare
 from .replay.history import history
 from .replay.table import as_json, drawn
+from .terminal import Terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({pool: as_json(args.policy, comparison) for pool, comparison in told.items()}, indent=2))
         return 0
-    console = Console(highlight=False, markup=False)
+    terminal = Terminal()
     for pool, comparison in told.items():
-        console.print(drawn(pool, args.policy, comparison))
-        console.print()
+        terminal.print(drawn(pool, args.policy, comparison))
+        terminal.print()
     return 0

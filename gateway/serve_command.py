@@ -6,17 +6,20 @@ import argparse
 import logging
 import os
 import sys
+from pathlib import Path
 
 import uvloop
 
 from . import server
 from .arguments import whole
 from .config import Config
-from .config.file import load
+from .config.file import DEFAULT_FILE, load
+from .config.models import DEFAULT_LISTEN
 from .config.problems import ConfigError
 from .config.values import address
 from .discovery import discover
 from .numbers_folder import CannotUseFolder
+from .open_files import allow_many_files
 from .server import CannotListen
 from .stopping import Stopping
 from .tuning import Collections
@@ -26,12 +29,17 @@ log = logging.getLogger("weir")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-c", "--config", metavar="FILE", help="configuration; without it, engines are looked for")
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        help="configuration; without it, engines are looked for, whatever files there are",
+    )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         type=_address,
-        help="instead of the configuration's, or of 127.0.0.1:8080",
+        help=f"instead of the configuration's, or of {DEFAULT_LISTEN}",
     )
     parser.add_argument(
         "--workers", metavar="N", type=whole(1), default=1, help="processes that serve; one for each core, at most"
@@ -39,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    allow_many_files()
+    if not args.config and Path(DEFAULT_FILE).exists():
+        told = f"{DEFAULT_FILE} in this folder is not used: weir serve -c {DEFAULT_FILE} serves what it says"
+        print(told, file=sys.stderr)
     if args.workers == 1:
         return uvloop.run(_serve(args.config, args.listen))
     config = uvloop.run(_configured(args.config, args.listen, args.workers))
@@ -64,18 +76,25 @@ async def _serve(path: str | None, listen: str | None) -> int:
 async def _configured(path: str | None, listen: str | None, workers: int = 1) -> Config | None:
     """Returns the configuration; None if it was told what is wrong with it."""
     try:
-        config = load(path) if path else await discover(listen or "127.0.0.1:8080")
+        config = load(path) if path else await discover(listen or DEFAULT_LISTEN)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return None
     if listen:
+        if config.admin.listens_at(listen):
+            print(
+                f"--listen {listen}: operators connect there (admin.listen is {config.admin.listen}): "
+                "give another port, or change admin.listen",
+                file=sys.stderr,
+            )
+            return None
         config = config.model_copy(update={"listen": listen})
     set_up_logging(config.log.level, workers=workers)
     return config
 
 
 async def serve_until_signal(config: Config) -> int:
-    """Serves until SIGINT or SIGTERM. Returns the exit status."""
+    """Serves until a signal asks it to stop. Returns the exit status."""
     try:
         running = await server.start(config)
     except CannotListen as error:

@@ -1,4 +1,4 @@
-"""Starts and stops the servers: uvicorn with our protocol class for clients, and a plain one for ``admin.listen``."""
+"""Starts and stops the servers, uvicorn with our protocol class: one for clients, and one for ``admin.listen``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Generator, Sequence
 from typing import Any, BinaryIO
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from .app import App
 from .asgi_relay import RelayProtocol
 from .config import Config
 from .config.values import split_address
-from .routes import Routes
+from .dead_peers import CLIENT_S, find_dead_peer
 from .worker_numbers import Seat
 
 BACKLOG = 4096
@@ -166,12 +167,15 @@ async def start(config: Config, access_out: BinaryIO | None = None, seat: Seat |
             listeners.append(opened.enter_context(admin))
         app = App(config, access_out, seat)
         relay = RelayProtocol.configured(
-            buffer_bytes=config.stream.buffer_bytes, header_bytes=config.limits_http.header_bytes
+            buffer_bytes=config.stream.buffer_bytes,
+            header_bytes=config.limits_http.header_bytes,
+            head_s=config.limits_http.read_s,
         )
         servers = [_server(app, config.shutdown.drain_s, http=relay, lifespan="on")]
         app.metrics.stream_buffer_bytes = servers[0].buffered_bytes
+        app.metrics.client_connections = lambda: len(servers[0].server_state.connections)
         if config.admin.listen is not None:
-            servers.append(_server(app.admin, FAREWELL_S, http="httptools", lifespan="off"))
+            servers.append(_server(app.serve_admin, FAREWELL_S, http=relay, lifespan="off"))
         port, *admin_ports = (listener.getsockname()[1] for listener in listeners)
         running = RunningServer(app, port, admin_ports[0] if admin_ports else None, servers)
         await running.serve(listeners)
@@ -179,9 +183,10 @@ async def start(config: Config, access_out: BinaryIO | None = None, seat: Seat |
     return running
 
 
-def _server(app: App | Routes, drain_s: float, **options: Any) -> _Server:
+def _server(app: ASGIApp, drain_s: float, **options: Any) -> _Server:
     settings = uvicorn.Config(
         app,
+        interface="asgi3",
         ws="none",
         log_config=None,
         access_log=False,
@@ -210,6 +215,7 @@ def bind(key: str, address: str, *, shared: bool = False) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        find_dead_peer(bound, CLIENT_S)
         if shared:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((host, port))

@@ -25,7 +25,7 @@ from . import worker
 from .config import Config
 from .number_file import tell_death
 from .server import FAREWELL_S
-from .stopping import SIGNALS
+from .stopping import INSISTING, stop_signals
 from .worker_numbers import Seat
 
 log = logging.getLogger("weir")
@@ -100,6 +100,8 @@ class Supervisor:
         self._places = [_Place(Seat(number, count, folder)) for number in range(count)]
         self._selector = selectors.DefaultSelector()
         self._wakes, self._wake = socket.socketpair()
+        self._stop_signals = stop_signals()
+        self._handled = (*self._stop_signals, signal.SIGCHLD)
         self._served = False
         self._stops = 0
         self._kill_s = inf
@@ -110,7 +112,7 @@ class Supervisor:
         for end in (self._wakes, self._wake):
             end.setblocking(False)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
-        for number in (*SIGNALS, signal.SIGCHLD):
+        for number in self._handled:
             signal.signal(number, _noted)
         self._selector.register(self._wakes, selectors.EVENT_READ)
         self._begin(self._places[0])  # alone: what keeps it from serving would keep the others, and is told once
@@ -135,7 +137,7 @@ class Supervisor:
         for key, _ in self._selector.select(None if until_s == inf else max(until_s - now_s, 0.0)):
             if key.fileobj is self._wakes:
                 for number in self._wakes.recv(4096):
-                    if number in SIGNALS:
+                    if number in INSISTING or (number in self._stop_signals and not self._stops):
                         self._stop()
             else:
                 self._hear(key.data)
@@ -168,7 +170,7 @@ class Supervisor:
             word = worker.STOP
         else:
             word, drain_s = worker.HURRY, 0.0
-            for number in SIGNALS:
+            for number in INSISTING:
                 signal.signal(number, signal.SIG_DFL)  # a third ends this process as ever
         self._kill_s = time.monotonic() + drain_s + 2 * FAREWELL_S + KILL_S
         for place in self._places:
@@ -230,13 +232,12 @@ class Supervisor:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         # Nothing may come between the fork and the worker's own handlers: this process's would swallow it
-        handled = (*SIGNALS, signal.SIGCHLD)
-        signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._handled)
         pid = os.fork()
         if pid == 0:
             ours.close()
             self._be_worker(place.seat, theirs)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handled)
         theirs.close()
         place.pid, place.line = pid, ours
         place.began_s, place.due_s = time.monotonic(), inf
@@ -247,10 +248,9 @@ class Supervisor:
         status = 1
         try:
             signal.set_wakeup_fd(-1)
-            handled = (*SIGNALS, signal.SIGCHLD)
-            for number in handled:
+            for number in self._handled:
                 signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handled)
             self._to_close()
             self._selector.close()
             for other in (self._wakes, self._wake, *(place.line for place in self._places)):

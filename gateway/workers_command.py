@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 from collections.abc import Callable
 
 from .config import Config
-from .config.values import split_address
+from .config.values import same_address, split_address
 from .numbers_folder import numbers_folder
-from .server import bind
+from .server import CannotListen, bind
 from .supervisor import Supervisor
 
 
@@ -32,6 +34,8 @@ def supervise(config: Config, count: int, told: Callable[[Config], None]) -> int
         if config.admin.listen is not None:
             listen, holder = _hold("admin.listen", config.admin.listen)
             holders.append(held.enter_context(holder))
+            if same_address(*(each.getsockname()[:2] for each in holders)):  # two names of one host
+                raise CannotListen("admin.listen", listen, OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)))
             update["admin"] = config.admin.model_copy(update={"listen": listen})
         folder = held.enter_context(numbers_folder(config.metrics.dir))
         bound = config.model_copy(update=update)

@@ -138,9 +138,14 @@ def probe_succeeded(state: HealthState, rules: HealthRules, now_s: float) -> Hea
     if until_s is None or state.on_trial:
         return state
     state = replace(state, hits=state.hits + 1)
-    if state.hits < rules.successes or now_s < until_s:
+    return state if now_s < until_s else _back(state, rules, now_s)
+
+
+def needed_again(state: HealthState, rules: HealthRules, now_s: float) -> HealthState:
+    """The last that takes traffic fails: an ejection during which probes go well is over at once."""
+    if state.name != "ejected" or not state.hits:
         return state
-    return _returned(state, now_s) if state.by_probes else replace(state, on_trial=True)
+    return _back(replace(state, ejected_until_s=now_s), rules, now_s)
 
 
 def engine_loads(state: HealthState, now_s: float) -> HealthState:
@@ -189,6 +194,13 @@ def drain(state: HealthState) -> HealthState:
 def readmit() -> HealthState:
     """Returns the state of an endpoint that the operator vouches for: nothing that came before counts."""
     return HealthState()
+
+
+def _back(state: HealthState, rules: HealthRules, now_s: float) -> HealthState:
+    """Its time is over. Enough good probes readmit what probes ejected, and let the rest be tried."""
+    if state.hits < rules.successes:
+        return state
+    return _returned(state, now_s) if state.by_probes else replace(state, on_trial=True)
 
 
 def _returned(state: HealthState, now_s: float) -> HealthState:

@@ -13,8 +13,12 @@ _FIRST_WAIT_S = 0.05
 _LONGEST_WAIT_S = 1.0
 
 
-def blame(status: int) -> Blame:
-    """Says whose fault an engine's error status is.
+def blame(status: int, *, own_path: bool = True) -> Blame:
+    """Says whose fault a status is that is no success.
+
+    Args:
+        status: 300 to 599.
+        own_path: The path is one of Weir's choice, not one that the client wished to be passed on.
 
     ``client``: passed on, not retried, not counted. ``busy``: another endpoint may do it; not ejected. ``credential``:
     the engine refuses ours. ``engine``: another endpoint may do it, and it counts against this one.
@@ -24,7 +28,9 @@ def blame(status: int) -> Blame:
     if status in (429, 503):
         return "busy"
     # Whatever one client's request can bring about must not take an endpoint from all the others. 501 is a feature
-    # that the engine was not started with.
+    # that the engine was not started with. Of the paths that it serves an engine redirects none.
+    if status < 400:
+        return "engine" if own_path else "client"
     return "engine" if status >= 500 and status != 501 else "client"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import gateway
+from gateway.extras import how_to_install
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -166,3 +167,17 @@ def test_the_decision_records_are_numbered_without_gaps_and_say_all_four_things(
     for path in records:
         headings = re.findall(r"^## (.*)", path.read_text(), re.MULTILINE)
         assert headings == ["Context", "Decision", "Consequences", "What would change our mind"], path.name
+
+
+EXTRA = re.compile(r"pip install -e '\.\[(\w+)\]'")
+
+
+def test_what_pages_and_messages_tell_to_install_is_there() -> None:
+    """Weir is on no index: an extra is installed from its sources."""
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    named = {extra for page in pages for extra in EXTRA.findall(page.read_text())}
+    assert named == {"http2", "otlp", "plots"}
+    assert named <= PYPROJECT["project"]["optional-dependencies"].keys()
+    assert all(EXTRA.search(how_to_install(extra)) for extra in named)
+    for path in [*pages, *(ROOT / "gateway").rglob("*.py")]:
+        assert "weir-gateway[" not in path.read_text(), path

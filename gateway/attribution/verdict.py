@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ..errors import ShuttingDown
 from ..flight import AttemptRecord, FlightRecord
 from .phase import Phase, PhaseName
 from .phases import hedged_by, wall_s
@@ -39,6 +40,8 @@ def _ending(record: FlightRecord, total_s: float) -> str:
             return f"answered in {written(total_s)}{_parts(record)}"
         case "cancelled":
             return f"the client left after {written(total_s)}"
+        case "shed" if record.error_type == ShuttingDown.error_type:
+            return f"ended{where} after {written(total_s)}, as Weir was being stopped"
         case "shed":
             return f"refused after {written(total_s)}, as no endpoint could take it"
         case "client_error":

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config import promised
 from gateway.config.models import CONFLICT, Config
 from gateway.config.names import PoolNames, conflicts
 from gateway.config.problems import ConfigError, Problem, dotted
+from gateway.config.references import KeepNames, PoolReferences, RuleNames, missing_in_keep, missing_in_routing
 from gateway.config.schema import blocks, key_path, key_paths
 from gateway.config.tree import Location, Tree, read_tree
 
 DEFAULT_FILE: Final = "weir.yaml"
-"""What commands read that are given no other."""
+"""What commands read that are given no other; `weir serve` looks for engines then."""
+
+Part = TypeVar("Part", bound=BaseModel)
 
 _KEY: Final = "[key]"  # pydantic's mark for an error in the name of a key
 
@@ -49,9 +52,27 @@ def load(path: str | Path) -> Config:
     Raises:
         ConfigError: The file cannot be read, or has mistakes; it holds all of them.
     """
-    source = os.fspath(path)
+    return parse(_read(path), os.fspath(path), os.environ)
+
+
+def load_part(path: str | Path, part: type[Part], without: Collection[Location] = ()) -> Part:
+    """Reads only what a command goes by: the mistakes of other keys, and variables there that are not set, are not its.
+
+    Args:
+        path: The file.
+        part: A model of some of the top level's keys.
+        without: Keys in it that are not needed either.
+
+    Raises:
+        ConfigError: The file cannot be read, or this part of it has mistakes; it holds all of them.
+    """
+    others = [(key,) for key in blocks()[()] if key not in part.model_fields]
+    return _validated(part, read_tree(_read(path), os.environ, [*others, *without]), os.fspath(path))
+
+
+def _read(path: str | Path) -> str:
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         message = "there is no such file: name another with -c FILE, or create it; pools.NAME.endpoints is all it needs"
     except IsADirectoryError:
@@ -62,9 +83,7 @@ def load(path: str | Path) -> Config:
         message = f"is not UTF-8 text (byte {error.start}): save it as UTF-8"
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
-    else:
-        return parse(text, source, os.environ)
-    raise ConfigError(source, [Problem(None, "", message)])
+    raise ConfigError(os.fspath(path), [Problem(None, "", message)])
 
 
 def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
@@ -78,16 +97,20 @@ def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
     Raises:
         ConfigError: The text has mistakes; it holds all of them.
     """
-    tree = read_tree(text, environ)
+    return _validated(Config, read_tree(text, environ), source)
+
+
+def _validated(part: type[Part], tree: Tree, source: str) -> Part:
     problems = list(tree.problems)
-    config: Config | None = None
+    config: Part | None = None
     if not tree.is_broken(()):
-        problems += _conflicts(tree)
         try:
-            config = Config.model_validate(tree.data, by_alias=True, by_name=False)
+            config = part.model_validate(tree.data, by_alias=True, by_name=False)
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=True)
             problems += [_problem(detail, tree) for detail in details if _is_news(detail, tree)]
+        told = {problem.path for problem in problems}
+        problems += [problem for problem in _conflicts(tree) if problem.path not in told]
     if problems or config is None:
         raise ConfigError(source, problems)  # outside the except: the cause would hold the input, perhaps a credential
     return config
@@ -157,7 +180,12 @@ def _nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _conflicts(tree: Tree) -> list[Problem]:
-    found = conflicts(_names(tree.data))
+    references, kept = _references(tree), _kept(tree.data)
+    found = [
+        *conflicts(_names(tree.data)),
+        *missing_in_routing(references),
+        *missing_in_keep(kept, references),
+    ]
     return [
         Problem(tree.line(conflict.path), dotted(conflict.path), conflict.message)
         for conflict in found
@@ -169,10 +197,48 @@ def _names(data: object) -> list[PoolNames]:
     """What an unchecked file names; anything of the wrong shape names nothing."""
     names: list[PoolNames] = []
     for name, pool in _mapping(_mapping(data).get("pools")).items():
-        aliases = tuple(str(alias) for alias in _list(_mapping(pool).get("aliases")))
         ids = tuple(str(_mapping(entry).get("id") or "") for entry in _list(_mapping(pool).get("endpoints")))
-        names.append(PoolNames(name, aliases, ids))
+        names.append(PoolNames(name, _aliases(pool), ids))
     return names
+
+
+def _references(tree: Tree) -> list[PoolReferences]:
+    """What an unchecked file's routing names."""
+    found: list[PoolReferences] = []
+    for name, pool in _mapping(_mapping(tree.data).get("pools")).items():
+        endpoints, routing = _list(_mapping(pool).get("endpoints")), _mapping(_mapping(pool).get("routing"))
+        at = ("pools", name, "endpoints")
+        known = not any(tree.is_broken((*at, index, "label")) for index in range(len(endpoints)))
+        labels = tuple(_text(_mapping(entry).get("label")) for entry in endpoints) if known else ()
+        at_rules: Location = ("pools", name, "routing", "rules")
+        rules = tuple(
+            _rule(entry, known=not tree.holds_broken((*at_rules, index)))
+            for index, entry in enumerate(_list(routing.get("rules")))
+        )
+        canary = _text(_mapping(routing.get("canary")).get("label"))
+        found.append(PoolReferences(name, _aliases(pool), labels, rules, canary))
+    return found
+
+
+def _rule(entry: object, *, known: bool) -> RuleNames:
+    rule = _mapping(entry)
+    when = _mapping(rule.get("when"))
+    of_its_shape = isinstance(rule.get("when", {}), dict)
+    about_all = known and "to" in rule and of_its_shape and not any(when.values())
+    return RuleNames(_text(rule.get("to")), _text(when.get("model")), about_all)
+
+
+def _kept(data: object) -> list[KeepNames]:
+    rules = [_mapping(entry) for entry in _list(_mapping(_mapping(data).get("telemetry")).get("keep"))]
+    return [KeepNames(_text(rule.get("pool")), _text(rule.get("model"))) for rule in rules]
+
+
+def _aliases(pool: object) -> tuple[str, ...]:
+    return tuple(str(alias) for alias in _list(_mapping(pool).get("aliases")))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _mapping(value: object) -> dict[str, object]:

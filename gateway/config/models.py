@@ -7,6 +7,7 @@ The keys of the file are aliases; the attributes carry units. Reading a file wit
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, Final, Literal, Self, cast
 from urllib.parse import SplitResult, urlsplit
@@ -30,7 +31,8 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from adapters.types import EngineName
 from gateway.config import values
-from gateway.config.names import PoolNames, conflicts, derived_endpoint_id
+from gateway.config.names import Conflict, PoolNames, conflicts, derived_endpoint_id
+from gateway.config.references import KeepNames, PoolReferences, RuleNames, missing_in_keep, missing_in_routing
 from gateway.config.units import (
     DURATION_PATTERN,
     SIZE_PATTERN,
@@ -39,7 +41,8 @@ from gateway.config.units import (
     parse_size_bytes,
 )
 
-CONFLICT: Final = "conflict"  # the type of the validation error for a name used twice
+DEFAULT_LISTEN: Final = "127.0.0.1:8080"
+CONFLICT: Final = "conflict"  # the type of the validation error for a name used twice, or for what is not there
 
 
 def _duration_s(value: object) -> object:
@@ -244,10 +247,12 @@ class TimeoutsConfig(_Block):
 
     connect_s: Duration = Field(default=2.0, validation_alias="connect", description="To a connection, TLS included.")
     head_s: Duration = Field(
-        default=60.0, validation_alias="head", description="From the sent request to the response's head."
+        default=60.0, validation_alias="head", description="Of a stream: from the sent request to the response's head."
     )
     first_token_s: Duration = Field(
-        default=60.0, validation_alias="first_token", description="From the sent request to the first output."
+        default=60.0,
+        validation_alias="first_token",
+        description="Of a stream: from the sent request to the first output.",
     )
     stall_s: Duration = Field(default=30.0, validation_alias="stall", description="Between two outputs of a stream.")
     total_s: Duration = Field(
@@ -393,18 +398,6 @@ class RoutingConfig(_Block):
         default=None, description="A share of the sessions that goes to the endpoints of a label, always the same ones."
     )
 
-    @field_validator("rules")
-    @classmethod
-    def _every_rule_is_reached(cls, rules: tuple[RoutingRuleConfig, ...]) -> tuple[RoutingRuleConfig, ...]:
-        if any(rule.when == RuleConditionsConfig() for rule in rules[:-1]):
-            raise ValueError("has a rule without conditions before others, which are never reached: make it the last")
-        return rules
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels that it names."""
-        return (*[rule.to for rule in self.rules], *([] if self.canary is None else [self.canary.label]))
-
 
 class SloConfig(_Block):
     """How quick answers should be; routing by latency keeps to it where it can."""
@@ -482,17 +475,6 @@ class PoolConfig(_Block):
             raise ValueError("has overflow_at, but no endpoint of a higher tier: give one a higher tier, or remove it")
         return endpoints
 
-    @field_validator("routing")
-    @classmethod
-    def _labels_exist(cls, routing: RoutingConfig, info: ValidationInfo) -> RoutingConfig:
-        labels = [endpoint.label for endpoint in info.data.get("endpoints", ())]
-        for label in routing.labels if labels else ():
-            if label not in labels:
-                raise ValueError(f'names the label "{label}", which no endpoint of this pool has')
-        if routing.canary is not None and labels and all(label == routing.canary.label for label in labels):
-            raise ValueError("has a canary of all endpoints: leave at least one without its label")
-        return routing
-
 
 class StreamConfig(_Block):
     """How streams are relayed."""
@@ -508,10 +490,15 @@ class StreamConfig(_Block):
 
 
 class LimitsHttpConfig(_Block):
-    """The largest request that is read."""
+    """The largest request that is read, and the slowest."""
 
     body_bytes: Size = Field(default=67_108_864, validation_alias="body", description="Larger bodies get 413.")
     header_bytes: Size = Field(default=65_536, validation_alias="header", description="Larger request heads get 431.")
+    read_s: Duration = Field(
+        default=60.0,
+        validation_alias="read",
+        description="How long a client may take to send a head, and then each MiB of the body; slower ones get 408.",
+    )
 
 
 class LogConfig(_Block):
@@ -561,6 +548,12 @@ class AdminConfig(_Block):
         description="Bearer token that /weir/* asks for; without one it answers loopback only.",
         examples=["${WEIR_ADMIN_TOKEN}"],
     )
+
+    def listens_at(self, address: str) -> bool:
+        """Whether its own listener would take connections to that ``HOST:PORT``."""
+        return self.listen is not None and values.same_address(
+            values.split_address(self.listen), values.split_address(address)
+        )
 
 
 class RecorderConfig(_Block):
@@ -650,21 +643,45 @@ class TelemetryConfig(_Block):
 
 
 class ShutdownConfig(_Block):
-    """What happens on SIGTERM."""
+    """What happens on SIGTERM, SIGINT or SIGHUP."""
 
     drain_s: DurationOrZero = Field(
         default=30.0, validation_alias="drain", description="How long running requests may finish; then they are ended."
     )
 
 
-class Config(_Block):
-    """The whole file."""
-
+class _Listening(_Block):
     listen: Address = Field(
-        default="127.0.0.1:8080",
+        default=DEFAULT_LISTEN,
         description="HOST:PORT that clients connect to; IPv6 in brackets; port 0 for any free one.",
         examples=["0.0.0.0:8080", "[::1]:8080"],
     )
+
+    @property
+    def listen_host(self) -> str:
+        """Host part of ``listen``, an IPv6 one without its brackets."""
+        return values.split_address(self.listen)[0]
+
+    @property
+    def listen_port(self) -> int:
+        return values.split_address(self.listen)[1]
+
+
+class OperatorConfig(_Listening):
+    """The part of the file that says where a gateway's /weir/* is, and what lets in."""
+
+    admin: AdminConfig = AdminConfig()
+
+
+class RecordingConfig(_Listening):
+    """The part of the file that says where the flight recorder writes."""
+
+    recorder: RecorderConfig = RecorderConfig()
+
+
+class Config(_Listening):
+    """The whole file."""
+
     pools: dict[Name, PoolConfig] = Field(
         min_length=1,
         description="By the model name that clients ask for.",
@@ -682,35 +699,33 @@ class Config(_Block):
 
     @field_validator("telemetry")
     @classmethod
-    def _rules_name_what_exists(cls, telemetry: TelemetryConfig, info: ValidationInfo) -> TelemetryConfig:
+    def _keep_rules_name_what_exists(cls, telemetry: TelemetryConfig, info: ValidationInfo) -> TelemetryConfig:
         pools: dict[str, PoolConfig] = info.data.get("pools", {})
-        models = {*pools, *(alias for pool in pools.values() for alias in pool.aliases)}
-        for rule in telemetry.keep if pools else ():
-            if rule.pool is not None and rule.pool not in pools:
-                raise ValueError(f'has a rule for the pool "{rule.pool}", which does not exist')
-            if rule.model is not None and rule.model not in models:
-                raise ValueError(f'has a rule for the model "{rule.model}", which no pool answers to')
+        kept = [KeepNames(rule.pool or "", rule.model or "") for rule in telemetry.keep]
+        _refuse(missing_in_keep(kept, [_references(name, pool) for name, pool in pools.items()]))
         return telemetry
+
+    @field_validator("admin")
+    @classmethod
+    def _listens_elsewhere(cls, admin: AdminConfig, info: ValidationInfo) -> AdminConfig:
+        listen: str | None = info.data.get("listen")
+        if listen is not None and admin.listens_at(listen):
+            raise ValueError(
+                f"listens where clients connect (listen is {listen}): give admin.listen another port, or remove it"
+            )
+        return admin
 
     @field_validator("pools")
     @classmethod
     def _named_and_unique(cls, pools: dict[str, PoolConfig]) -> dict[str, PoolConfig]:
-        taken = conflicts(
-            PoolNames(name, pool.aliases, tuple(endpoint.id for endpoint in pool.endpoints))
-            for name, pool in pools.items()
+        _refuse(
+            conflicts(
+                PoolNames(name, pool.aliases, tuple(endpoint.id for endpoint in pool.endpoints))
+                for name, pool in pools.items()
+            )
         )
-        if taken:
-            raise PydanticCustomError(CONFLICT, "{text}", {"text": "; ".join(conflict.message for conflict in taken)})
+        _refuse(missing_in_routing(_references(name, pool) for name, pool in pools.items()))
         return {name: _named(name, pool) for name, pool in pools.items()}
-
-    @field_validator("pools")
-    @classmethod
-    def _rules_name_models_of_their_pool(cls, pools: dict[str, PoolConfig]) -> dict[str, PoolConfig]:
-        for name, pool in pools.items():
-            for model in [rule.when.model for rule in pool.routing.rules]:
-                if model is not None and model not in (name, *pool.aliases):
-                    raise ValueError(f'has a rule in "{name}" for the model "{model}", which is no name of that pool')
-        return pools
 
     @property
     def hash(self) -> str:
@@ -718,14 +733,22 @@ class Config(_Block):
         told = self.model_dump_json(exclude={"pools": {"__all__": {"endpoints": {"__all__": {"headers"}}}}})
         return hashlib.sha256(told.encode()).hexdigest()[:12]
 
-    @property
-    def listen_host(self) -> str:
-        """Host part of ``listen``, an IPv6 one without its brackets."""
-        return values.split_address(self.listen)[0]
 
-    @property
-    def listen_port(self) -> int:
-        return values.split_address(self.listen)[1]
+def _refuse(found: Iterable[Conflict]) -> None:
+    messages = [conflict.message for conflict in found]
+    if messages:
+        raise PydanticCustomError(CONFLICT, "{text}", {"text": "; ".join(messages)})
+
+
+def _references(name: str, pool: PoolConfig) -> PoolReferences:
+    nothing = RuleConditionsConfig()
+    return PoolReferences(
+        name,
+        pool.aliases,
+        tuple(endpoint.label or "" for endpoint in pool.endpoints),
+        tuple(RuleNames(rule.to, rule.when.model or "", rule.when == nothing) for rule in pool.routing.rules),
+        "" if pool.routing.canary is None else pool.routing.canary.label,
+    )
 
 
 def _named(name: str, pool: PoolConfig) -> PoolConfig:

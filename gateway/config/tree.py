@@ -7,7 +7,7 @@ turn ``no``, ``8080:80`` or ``1e3`` into something else.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,13 +52,23 @@ class Tree:
         """Whether the value there, or one that holds it, is unknown."""
         return any(location[:length] in self.broken for length in range(len(location) + 1))
 
+    def holds_broken(self, location: Location) -> bool:
+        """Whether the value there, or one in it, is unknown."""
+        return any(broken[: len(location)] == location for broken in self.broken)
 
-def read_tree(text: str, environ: Mapping[str, str]) -> Tree:
-    """Reads YAML and fills in variables; never raises, all that is wrong is in the tree's problems."""
+
+def read_tree(text: str, environ: Mapping[str, str], without: Collection[Location] = ()) -> Tree:
+    """Reads YAML and fills in variables; never raises, all that is wrong is in the tree's problems.
+
+    Args:
+        text: YAML.
+        environ: The variables.
+        without: Keys that are passed over, with all that is in them.
+    """
     try:
         node = yaml.SafeLoader(text).get_single_node()
         tree = Tree()
-        tree.data = {} if node is None else _Reader(tree, environ).read(node, ())
+        tree.data = {} if node is None else _Reader(tree, environ, without).read(node, ())
     except yaml.YAMLError as error:
         return Tree(problems=[_syntax_problem(error, text)], broken={()})
     except (_Endless, RecursionError):
@@ -71,9 +81,10 @@ class _Endless(Exception):
 
 
 class _Reader:
-    def __init__(self, tree: Tree, environ: Mapping[str, str]) -> None:
+    def __init__(self, tree: Tree, environ: Mapping[str, str], without: Collection[Location]) -> None:
         self._tree = tree
         self._environ = environ
+        self._without = without
         self._read = 0
 
     def read(self, node: yaml.Node, at: Location) -> object:
@@ -105,6 +116,8 @@ class _Reader:
                 continue
             key: str = key_node.value
             location = (*at, key)
+            if location in self._without:
+                continue
             if key in data:
                 self._problem(_line(key_node), location, f"is given twice, first on line {self._tree.lines[location]}")
                 continue

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ VERSIONED_PATH: Final = re.compile(r"/v\d+$")
 
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\.?")
 _VISIBLE: Final = re.compile(r"[!-~]+")
+_EVERY_V4: Final = ipaddress.IPv4Address("0.0.0.0")
+_EVERY_V6: Final = ipaddress.IPv6Address("::")
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _API_CALL: Final = re.compile(r"/(completions|embeddings|models)$")
 _ENDPOINT_ID: Final = re.compile(r"[A-Za-z0-9._:/@+-]+")
@@ -65,6 +68,21 @@ def address(text: str) -> str:
     """Returns the address if it is ``HOST:PORT``; see ``split_address``."""
     split_address(text)
     return text.strip()
+
+
+def same_address(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Whether who listens at both would take connections of one at the other.
+
+    Args:
+        one: As ``split_address`` returns it. Names of hosts are compared as they are written.
+        other: Likewise.
+    """
+    if one[1] != other[1] or one[1] == 0:
+        return False
+    hosts = _listening(one[0]), _listening(other[0])
+    if hosts[0] == hosts[1] or _EVERY_V6 in hosts:  # which takes IPv4 as well
+        return True
+    return _EVERY_V4 in hosts and not any(isinstance(host, ipaddress.IPv6Address) for host in hosts)
 
 
 def endpoint_url(text: str) -> str:
@@ -217,6 +235,18 @@ def _base_path(path: str) -> str:
         raise ValueError("is the address of one API call: give the base URL, for example http://HOST:PORT/v1")
     shorter = path.removesuffix("/v1")
     return path if VERSIONED_PATH.search(shorter) else shorter
+
+
+def _listening(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | str:
+    """Returns the address that the host is, or its name; IPv4 in any form that the system takes, as 127.1."""
+    if ":" in host:
+        address = ipaddress.IPv6Address(host)
+        return address.ipv4_mapped or address
+    name = host.lower().rstrip(".")
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton("127.0.0.1" if name == "localhost" else name))
+    except OSError:
+        return name
 
 
 def _is_ipv6(host: str) -> bool:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..attribution.verdict import written
+from ..extras import how_to_install
 from .heatmap import LAYERS, Heatmap, highest
 
 MOST_COLUMNS = 3000  # more cannot be told apart in a picture of this width
@@ -25,7 +26,7 @@ def draw_picture(whole: Heatmap, path: Path) -> None:
         OSError: The file cannot be written.
     """
     if find_spec("matplotlib") is None:
-        raise NoPlots("pictures need matplotlib: pip install 'weir-gateway[plots]'")
+        raise NoPlots(f"pictures need matplotlib: {how_to_install('plots')}")
     from matplotlib.figure import Figure
 
     shown = whole.narrowed(MOST_COLUMNS)

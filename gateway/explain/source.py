@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-import httpx2
-
 from ..attribution.explanation import Explanation, explanation
 from ..flight import FlightRecord
-from ..operator_client import ask_gateway
+from ..operator_client import CannotAsk, Refused, ask_gateway
 from ..recorder.store import FlightStore, StoreError
 
 # A record is written a moment after its request ended.
@@ -116,11 +114,8 @@ class GatewaySource:
 
     def _get(self, path: str, query: dict[str, str]) -> Any:
         try:
-            answer = ask_gateway(self._url, self._token, "GET", path, query)
-            if answer.status_code == 404 and answer.json()["error"]["code"] == "unknown_request":
+            return ask_gateway(self._url, self._token, "GET", path, "request_id", query)
+        except CannotAsk as error:
+            if isinstance(error, Refused) and error.code == "unknown_request":
                 return None
-            if answer.status_code != 200:
-                raise SourceError(f"{self._url} answered {answer.status_code}: {answer.text[:300]}")
-            return answer.json()
-        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, KeyError, TypeError) as error:
-            raise SourceError(f"no Weir answers at {self._url}: {error or type(error).__name__}") from error
+            raise SourceError(str(error)) from error

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +18,11 @@ from ..attribution.verdict import written
 from ..printable import printable
 
 BAR_CHARS = 48
+LEAST_BAR_CHARS = 8
+LEAST_WHY_CHARS = 40
 _SHOWN_CHARS = 200
+_GAP_CHARS = 2  # between two columns
+_YEAR_CHARS, _DAY_CHARS = 5, 10  # of a time: 2026-12-01T04:58:54
 _COLOURS = {
     "read": "cyan",
     "queue": "yellow",
@@ -54,20 +61,30 @@ def pipeline(calls: Sequence[Explanation]) -> RenderableType:
     table = _table("request", "took", "share", "")
     for call, start_s in zip(calls, starts_s, strict=True):
         share = f"{call['duration_s'] / whole_s:.0%}" if whole_s else ""
-        bar = _bar(start_s - begun_s, call["duration_s"], whole_s, "green")
+        bar = _Bar(start_s - begun_s, call["duration_s"], whole_s, "green")
         table.add_row(f"{call['operation']} {_shown(call['model'])}", written(call["duration_s"]), share, bar)
     return Group(Text(title, style="bold"), table, *(Group(Text(), waterfall(call)) for call in calls))
 
 
-def listing(calls: Sequence[Explanation]) -> RenderableType:
-    """Draws many requests, one a line."""
-    table = _table("request", "received", "took", "ttft", "outcome", "why")
+def listing(calls: Sequence[Explanation], width_chars: int) -> RenderableType:
+    """Draws many requests, one a line where there is room for what is said of them, else their ids above that."""
+    head = ("request", "received", "took", "ttft", "outcome")
+    rows: list[tuple[str, ...]] = []
     for call in calls:
         ttft = "-" if call["ttft_s"] is None else written(call["ttft_s"])
-        table.add_row(
-            _shown(call["request_id"]), call["received"][:19], written(call["duration_s"]), ttft, call["outcome"],
-            Text(call["verdict"].partition(": ")[2] or call["verdict"]),
-        )  # fmt: skip
+        took = written(call["duration_s"])
+        rows.append((_shown(call["request_id"]), call["received"][:19], took, ttft, call["outcome"]))
+    whys = [call["verdict"].partition(": ")[2] or call["verdict"] for call in calls]
+    taken_chars = sum([max(map(cell_len, column)) + _GAP_CHARS for column in zip(head, *rows, strict=True)])
+    if taken_chars + LEAST_WHY_CHARS <= width_chars:
+        table = _table(*head, "why")
+        for row, why in zip(rows, whys, strict=True):
+            table.add_row(*row, why)
+        return table
+    one_day = len({call["received"][:_DAY_CHARS] for call in calls}) == 1
+    table = _table("took", "ttft", "outcome", "received", "request and why")
+    for (name, received, took, ttft, outcome), why in zip(rows, whys, strict=True):
+        table.add_row(took, ttft, outcome, received[_DAY_CHARS + 1 if one_day else _YEAR_CHARS :], f"{name}\n{why}")
     return table
 
 
@@ -82,7 +99,7 @@ def _phases(told: Explanation) -> Table:
     at_s = 0.0
     for phase in told["phases"]:
         duration_s = phase["duration_s"]
-        bar = _bar(at_s, duration_s, told["duration_s"], _COLOURS.get(phase["name"], "white"))
+        bar = _Bar(at_s, duration_s, told["duration_s"], _COLOURS.get(phase["name"], "white"))
         source = "" if phase["source"] == "measured" else phase["source"]
         table.add_row(phase["name"].replace("_", " "), written(duration_s), source, bar)
         at_s += duration_s
@@ -107,19 +124,33 @@ def _attempts(told: Explanation) -> Table:
 
 
 def _table(*columns: str) -> Table:
+    """Returns a table whose last column, and names in it, are folded where there is little room."""
     table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
     for column in columns:
         right = column in ("took", "share", "ttft", "began", "ended")
-        table.add_column(column, justify="right" if right else "left", no_wrap=column != "why")
+        folds = column is columns[-1] or column in ("request", "endpoint")
+        table.add_column(column, justify="right" if right else "left", no_wrap=not folds, overflow="fold")
     return table
 
 
-def _bar(at_s: float, duration_s: float, whole_s: float, colour: str) -> Text:
-    """At least one character: what is too short to be drawn is still there."""
-    scale = BAR_CHARS / whole_s if whole_s > 0 else 0.0
-    begin = min(int(at_s * scale), BAR_CHARS - 1)
-    length = max(min(round(duration_s * scale), BAR_CHARS - begin), 1)
-    return Text(" " * begin + "█" * length, style=colour)
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """A span of a whole, drawn in the width there is. What is too short for it still has one character."""
+
+    at_s: float
+    duration_s: float
+    whole_s: float
+    colour: str
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(LEAST_BAR_CHARS, BAR_CHARS)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = min(options.max_width, BAR_CHARS)
+        scale = width / self.whole_s if self.whole_s > 0 else 0.0
+        begin = min(int(self.at_s * scale), width - 1)
+        length = max(min(round(self.duration_s * scale), width - begin), 1)
+        yield Text(" " * begin + "█" * length, style=self.colour)
 
 
 def _covered_s(spans: list[tuple[float, float]]) -> float:

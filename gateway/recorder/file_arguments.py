@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..config import Config
-from ..config.file import DEFAULT_FILE, load
+from ..config import RecordingConfig
+from ..config.file import DEFAULT_FILE, load_part
 from .location import recorder_path
 
 
@@ -29,5 +29,5 @@ def named_file(args: argparse.Namespace) -> Path | None:
         path: Path = args.file
         return path
     if args.config is None and not Path(DEFAULT_FILE).exists():
-        return recorder_path(Config.model_construct())  # what `weir serve` goes by without a file
-    return recorder_path(load(args.config or DEFAULT_FILE))
+        return recorder_path(RecordingConfig())  # what `weir serve` goes by without a file
+    return recorder_path(load_part(args.config or DEFAULT_FILE, RecordingConfig))

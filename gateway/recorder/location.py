@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ..config import Config
+from ..config import Config, RecordingConfig
 
 AUTO: Final = "auto"
 MEMORY: Final = "memory"
 
 
-def recorder_path(config: Config, environ: Mapping[str, str] = os.environ) -> Path | None:
+def recorder_path(config: Config | RecordingConfig, environ: Mapping[str, str] = os.environ) -> Path | None:
     """Returns the file, or None if records are kept in memory only.
 
     ``auto`` is a file in the user's state directory, one for each port that clients connect to. A port that is not

@@ -26,7 +26,7 @@ RING: Final = 1000
 MOST_WAITING: Final = 20_000
 WRITE_EVERY_S: Final = 0.25
 MOST_TOGETHER: Final = 16  # batches in one transaction
-RELIEVE_EVERY: Final = 20  # writes
+RELIEVE_EVERY: Final = 20  # turns, if there was something to write in one of them
 
 
 class Recorder:
@@ -119,17 +119,19 @@ class Recorder:
     # --- the thread
 
     def _write_on(self, store: FlightStore) -> None:
-        writes = 0
+        turns, may_be_too_much = 0, True  # an earlier run, with larger bounds, may have left it
         while not self._stopping.wait(WRITE_EVERY_S):
-            self._write(store)
-            writes += 1
-            if writes % RELIEVE_EVERY == 0:
-                self._relieve(store)
-        self._write(store)
-        self._relieve(store)
+            may_be_too_much |= self._write(store)
+            turns += 1
+            if turns >= RELIEVE_EVERY and may_be_too_much:
+                turns, may_be_too_much = 0, self._relieve(store)
+        if self._write(store) or may_be_too_much:
+            self._relieve(store)
         store.close()
 
-    def _write(self, store: FlightStore) -> None:
+    def _write(self, store: FlightStore) -> bool:
+        """Returns whether there was something to write."""
+        any_came = bool(self._waiting)
         while batches := self._taken():
             flights = sum(batch.flights for batch in batches)
             try:
@@ -143,16 +145,19 @@ class Recorder:
                     )
                 self.dropped += flights
             self._done += flights
+        return any_came
 
     def _taken(self) -> list[Batch]:
         """Takes what waits, at most as much as is lost together if the file takes none."""
         return [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_TOGETHER))]
 
-    def _relieve(self, store: FlightStore) -> None:
+    def _relieve(self, store: FlightStore) -> bool:
+        """Returns whether there may still be too much."""
         try:
-            store.relieve(self._max_rows, self._max_bytes)
+            return store.relieve(self._max_rows, self._max_bytes) > 0
         except sqlite3.Error as error:
             log.warning("%s could not be relieved of old records: %s", self._path, error)
+            return True
 
 
 def _opened(path: Path) -> FlightStore:

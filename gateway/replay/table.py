@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..attribution.verdict import written
@@ -35,7 +35,8 @@ def drawn(pool: str, policy: str, told: Comparison) -> RenderableType:
     times.add_row("took, recorded", *[_written(value) for value in summary(told.took_s).values()])
     parts: list[RenderableType] = [title, Text(), shares, Text(), times]
     if told.examples:
-        examples = Table("request", "recorded", policy, "sooner by", box=None, pad_edge=False)
+        columns = [Column(name, overflow="fold") for name in ("request", "recorded", policy, "sooner by")]
+        examples = Table(*columns, box=None, pad_edge=False)
         for one in told.examples:
             examples.add_row(
                 printable(one.request_id, _REASON_CHARS),

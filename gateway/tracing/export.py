@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -15,6 +14,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from .otlp_json import OtlpJsonExporter
 from .trace import Trace
+from .variables import count
 
 log = logging.getLogger("weir.tracing")
 
@@ -75,19 +75,20 @@ class Export:
     Args:
         exporter: Any of the SDK's kind; ended with this.
         counts: Told what becomes of the traces.
+        environ: For the ``OTEL_BSP_*`` variables.
     """
 
-    def __init__(self, exporter: SpanExporter, counts: TraceCounts) -> None:
+    def __init__(self, exporter: SpanExporter, counts: TraceCounts, environ: Mapping[str, str]) -> None:
         self._exporter = exporter
         self._counts = counts
         self._counted = _Counted(exporter, counts)
-        self._queue_traces = _from_environ("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_TRACES)
+        self._queue_traces = count(environ, "OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_TRACES)
         self._processor = BatchSpanProcessor(
             self._counted,
             max_queue_size=self._queue_traces,
-            schedule_delay_millis=_from_environ("OTEL_BSP_SCHEDULE_DELAY", DELAY_MS),
-            max_export_batch_size=min(
-                _from_environ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH_TRACES), self._queue_traces
+            schedule_delay_millis=count(environ, "OTEL_BSP_SCHEDULE_DELAY", DELAY_MS),
+            max_export_batch_size=count(
+                environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH_TRACES, most=self._queue_traces
             ),
         )
         self._given = 0
@@ -127,8 +128,3 @@ class Export:
         self._processor.shutdown()  # type: ignore[no-untyped-call]
         with contextlib.suppress(RuntimeError):  # nobody waits any more
             loop.call_soon_threadsafe(done.set)
-
-
-def _from_environ(name: str, otherwise: int) -> int:
-    text = os.environ.get(name, "").strip()
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else otherwise

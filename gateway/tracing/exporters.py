@@ -14,7 +14,10 @@ from opentelemetry.util.re import parse_env_headers
 from gateway.config import TelemetryConfig
 from policies.sampling import HeadSampling
 
+from ..extras import how_to_install
+from . import variables
 from .otlp_json import OtlpJsonExporter, Target
+from .variables import of_traces, text
 
 log = logging.getLogger("weir.tracing")
 
@@ -24,6 +27,12 @@ _PROTOCOLS: tuple[Protocol, ...] = ("http/json", "http/protobuf", "grpc")
 _LOCAL_HTTP = "http://localhost:4318"
 _LOCAL_GRPC = "http://localhost:4317"
 _TIMEOUT_S = 10.0
+_FOR_TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+_FOR_ALL = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_BY_PARENT = "parentbased_"
+_KINDS = ("always_on", "always_off", "traceidratio")
+_SAMPLERS = (*_KINDS, *(f"{_BY_PARENT}{kind}" for kind in _KINDS))
+_OWN_SAMPLER = "telemetry.sample_ratio"
 
 
 class Chosen(NamedTuple):
@@ -46,37 +55,47 @@ def choose(config: TelemetryConfig, environ: Mapping[str, str]) -> Chosen | None
     Traces are made if an endpoint is named, or an exporter by ``OTEL_TRACES_EXPORTER``, unless that says ``none`` or
     ``OTEL_SDK_DISABLED`` is true.
     """
-    named = environ.get("OTEL_TRACES_EXPORTER", "").strip()
-    endpoint = config.otlp_endpoint or _of_traces(environ, "ENDPOINT")
-    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or named == "none":
-        return None
-    if not named and not endpoint:
+    named = text(environ, "OTEL_TRACES_EXPORTER")
+    if named == "none" or variables.choice(environ, "OTEL_SDK_DISABLED", ("true", "false"), "false") == "true":
         return None
     if named not in ("", "otlp"):
         return Chosen(named)
-    protocol = _protocol(_of_traces(environ, "PROTOCOL"))
-    if protocol == "grpc":
-        return Chosen("otlp", protocol, endpoint or _LOCAL_GRPC)
-    if config.otlp_endpoint is None and (whole := environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()):
-        return Chosen("otlp", protocol, whole)
-    return Chosen("otlp", protocol, (endpoint or _LOCAL_HTTP).rstrip("/") + "/v1/traces")
+    endpoints = {_FOR_TRACES: "", _FOR_ALL: config.otlp_endpoint or ""}
+    if config.otlp_endpoint is None:
+        endpoints = {name: text(environ, name) for name in endpoints}
+    if not named and not any(endpoints.values()):
+        return None
+    protocol = _protocol(environ)
+    if protocol == "grpc":  # which takes HOST:PORT as well
+        return Chosen("otlp", protocol, endpoints[_FOR_TRACES] or endpoints[_FOR_ALL] or _LOCAL_GRPC)
+    usable = {name: url for name, url in endpoints.items() if variables.is_url(url)}
+    chosen: Chosen | None = None
+    if _FOR_TRACES in usable:
+        chosen = Chosen("otlp", protocol, usable[_FOR_TRACES])
+    elif usable or named:
+        chosen = Chosen("otlp", protocol, usable.get(_FOR_ALL, _LOCAL_HTTP).rstrip("/") + "/v1/traces")
+    for name, said in endpoints.items():
+        if said and name not in usable:
+            variables.tell_no_url(name, said, "no receiver of traces" if chosen is None else chosen.endpoint)
+    return chosen
 
 
 def head_sampling(config: TelemetryConfig, environ: Mapping[str, str]) -> HeadSampling:
     """Returns how new traces are sampled: ``sample_ratio`` if the file has it, else by ``OTEL_TRACES_SAMPLER``."""
-    sampler = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
-    ratios = {
-        "always_on": 1.0,
-        "always_off": 0.0,
-        "traceidratio": _ratio(environ.get("OTEL_TRACES_SAMPLER_ARG")),
-    }
-    kind = sampler.removeprefix("parentbased_")
-    if "sample_ratio" in config.model_fields_set or not sampler:
-        return HeadSampling(config.sample_ratio, config.trust_parent)
-    if kind not in ratios:
-        log.warning("OTEL_TRACES_SAMPLER=%s is not known here; traces are sampled by telemetry.sample_ratio", sampler)
-        return HeadSampling(config.sample_ratio, config.trust_parent)
-    return HeadSampling(ratios[kind], config.trust_parent, follows_parent=sampler.startswith("parentbased_"))
+    own = HeadSampling(config.sample_ratio, config.trust_parent)
+    if "sample_ratio" in config.model_fields_set:
+        return own
+    sampler = variables.choice(environ, "OTEL_TRACES_SAMPLER", _SAMPLERS, _OWN_SAMPLER)
+    match sampler.removeprefix(_BY_PARENT):
+        case "always_on":
+            ratio = 1.0
+        case "always_off":
+            ratio = 0.0
+        case "traceidratio":
+            ratio = variables.number(environ, "OTEL_TRACES_SAMPLER_ARG", 1.0, least=0.0, most=1.0)
+        case _:
+            return own
+    return HeadSampling(ratio, config.trust_parent, follows_parent=sampler.startswith(_BY_PARENT))
 
 
 def make(chosen: Chosen, environ: Mapping[str, str]) -> SpanExporter:
@@ -85,6 +104,10 @@ def make(chosen: Chosen, environ: Mapping[str, str]) -> SpanExporter:
     Raises:
         LookupError: It is not installed, or its certificates cannot be read; the message says what to do.
     """
+
+    def said(name: str) -> str:
+        return text(environ, of_traces(environ, name))
+
     if chosen.exporter != "otlp":
         found = entry_points(group="opentelemetry_traces_exporter", name=chosen.exporter)
         for entry in found:
@@ -93,11 +116,11 @@ def make(chosen: Chosen, environ: Mapping[str, str]) -> SpanExporter:
     if chosen.protocol == "http/json":
         target = Target(
             chosen.endpoint,
-            tuple(parse_env_headers(_of_traces(environ, "HEADERS"), liberal=True).items()),
-            _positive(_of_traces(environ, "TIMEOUT"), _TIMEOUT_S),
-            _of_traces(environ, "COMPRESSION").lower() == "gzip",
-            _of_traces(environ, "CERTIFICATE"),
-            (_of_traces(environ, "CLIENT_CERTIFICATE"), _of_traces(environ, "CLIENT_KEY")),
+            tuple(parse_env_headers(said("HEADERS"), liberal=True).items()),
+            variables.number(environ, of_traces(environ, "TIMEOUT"), _TIMEOUT_S, least=1e-3),
+            variables.choice(environ, of_traces(environ, "COMPRESSION"), ("gzip", "none"), "none") == "gzip",
+            said("CERTIFICATE"),
+            (said("CLIENT_CERTIFICATE"), said("CLIENT_KEY")),
         )
         try:
             return OtlpJsonExporter(target)
@@ -109,37 +132,13 @@ def make(chosen: Chosen, environ: Mapping[str, str]) -> SpanExporter:
         module = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{kind}.trace_exporter")
     except ImportError:
         raise LookupError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL={chosen.protocol} needs the extra otlp: pip install 'weir-gateway[otlp]'; "
+            f"OTEL_EXPORTER_OTLP_PROTOCOL={chosen.protocol} needs the extra otlp: {how_to_install('otlp')}; "
             "http/json needs nothing"
         ) from None
     exporter = cast("Callable[..., SpanExporter]", module.OTLPSpanExporter)
     return exporter(endpoint=chosen.endpoint)  # headers, timeout, certificates: the SDK reads the same variables
 
 
-def _of_traces(environ: Mapping[str, str], name: str) -> str:
-    """An OTLP variable: the one for traces, else the one for all signals, else ""."""
-    own = environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}", "").strip()
-    return own or environ.get(f"OTEL_EXPORTER_OTLP_{name}", "").strip()
-
-
-def _protocol(text: str) -> Protocol:
-    for protocol in _PROTOCOLS:
-        if text == protocol:
-            return protocol
-    if text:
-        log.warning("OTEL_EXPORTER_OTLP_PROTOCOL=%s is not known here; traces are sent as http/json", text)
-    return "http/json"
-
-
-def _ratio(text: str | None) -> float:
-    """The share of a sampler's argument, 1 without a valid one: as in the SDK."""
-    value = _positive(text or "", 1.0, least=0.0)
-    return value if value <= 1 else 1.0
-
-
-def _positive(text: str, otherwise: float, least: float = 1e-3) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        return otherwise
-    return value if value >= least else otherwise
+def _protocol(environ: Mapping[str, str]) -> Protocol:
+    said = variables.choice(environ, of_traces(environ, "PROTOCOL"), _PROTOCOLS, "http/json")
+    return next(protocol for protocol in _PROTOCOLS if protocol == said)

@@ -31,6 +31,12 @@ _LAST_ID = (1 << 64) - 1
 _kind = attrgetter("method", "path", "operation", "status", "pool", "model", "stream", "outcome", "keep_reason")
 
 
+def _client_was_failed(record: FlightRecord) -> bool:
+    """Whether the client got a 5xx, or half an answer."""
+    cut = record.outcome == "shed" and record.status == 200  # what is shed before it has begun has another status
+    return record.status >= 500 or record.outcome in _FAILURES or cut
+
+
 class Peer(NamedTuple):
     """An endpoint, as a span tells of it.
 
@@ -110,7 +116,7 @@ class SpanMaker:
                 ended_ns,
                 self._server_shared(record),
                 _server_own(record),
-                record.status >= 500 or record.outcome in _FAILURES,  # the client got that, or half an answer
+                _client_was_failed(record),
                 state=trace.state,
             )
         )

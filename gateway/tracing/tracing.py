@@ -59,6 +59,7 @@ class Tracing:
         telemetry = config.telemetry
         self.counts = TraceCounts()
         self._fleet = fleet
+        self._environ = environ
         self._exporter = exporter or _exporter(telemetry, environ)
         self.enabled = self._exporter is not None
         self._heads = TraceHeads(
@@ -134,7 +135,7 @@ class Tracing:
     def start(self) -> None:
         """Begins to export; in the process that serves, once its event loop runs."""
         if self._exporter is not None:
-            self._export = Export(self._exporter, self.counts)
+            self._export = Export(self._exporter, self.counts, self._environ)
 
     async def stop(self) -> None:
         """Sends what is left, for two seconds at most."""

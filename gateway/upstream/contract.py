@@ -14,7 +14,8 @@ class TransportError(Exception):
     """The exchange failed below HTTP. The message names no client data.
 
     Attributes:
-        kind: ``connect``, ``connect_timeout``, ``reset`` (the peer reset or closed before the head was whole),
+        kind: ``connect``, ``connect_timeout``, ``local`` (Weir's machine has no file, port or memory for a connection:
+            no engine is to blame), ``reset`` (the peer reset or closed before the head was whole),
             ``truncated`` (the body broke off), ``malformed`` (not HTTP) or ``encoding`` (a content coding
             although none was accepted).
         sent: Whether the engine may have begun to work on the request.
@@ -124,7 +125,7 @@ class Upstream(Protocol):
         Cancelling this call leaves nothing open.
 
         Raises:
-            TransportError: No connection could be had (``connect``, ``connect_timeout``).
+            TransportError: No connection could be had (``connect``, ``connect_timeout``, ``local``, ``reset``).
         """
         ...
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 import httptools
 
 from .contract import ResponseHead, Sink, TransportError, WireRequest
+from .dialer import Dialer
 
 MAX_HEAD_BYTES = 65536
 _TARGET = re.compile(r"[!-~]+")
@@ -33,8 +34,7 @@ class NativeUpstream:
     """Connections to one host and port; implements ``contract.Upstream``."""
 
     def __init__(self, host: str, port: int, *, tls: ssl.SSLContext | None, idle_s: float) -> None:
-        self._host = host
-        self._port = port
+        self._dialer = Dialer(host, port)
         self._tls = tls
         self._idle_s = idle_s
         bracketed = f"[{host}]" if ":" in host else host
@@ -99,9 +99,6 @@ class NativeUpstream:
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(self._idle_s, self._close_old)
 
-    def opened(self, connection: _Connection) -> None:
-        self._open.add(connection)
-
     def forget(self, connection: _Connection) -> None:
         self._open.discard(connection)
         self._idle.pop(connection, None)
@@ -123,26 +120,14 @@ class NativeUpstream:
     # --- connecting
 
     async def _connect(self, timeout_s: float) -> _Connection:
-        loop = asyncio.get_running_loop()
-        made = _Connection(self)  # known before it is open: a cancelled connect tells it nothing (uvloop)
         try:
             async with asyncio.timeout(timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: made,
-                    self._host,
-                    self._port,
-                    ssl=self._tls,
-                    server_hostname=self._host if self._tls else None,
-                )
-        except asyncio.CancelledError:
-            self.forget(made)
-            raise
+                transport, connection = await self._dialer.connect(lambda: _Connection(self), self._tls)
         except TimeoutError as error:
-            self.forget(made)
-            raise TransportError("connect_timeout", f"no connection within {timeout_s:g} s", sent=False) from error
-        except (OSError, ssl.SSLError) as error:
-            reason = error.strerror or type(error).__name__
-            raise TransportError("connect", f"cannot connect: {reason}", sent=False) from error
+            raise self._dialer.no_connection(timeout_s) from error
+        if transport.is_closing():
+            raise TransportError("reset", "the engine closed the connection at once", sent=False)
+        self._open.add(connection)
         return connection
 
     def resend(self, exchange: NativeExchange) -> None:
@@ -339,7 +324,6 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
-        self._upstream.opened(self)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -389,18 +373,21 @@ class _Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             return
+        lost = (
+            "the engine's machine fell silent" if isinstance(exc, TimeoutError) else "the engine closed the connection"
+        )
         if not self._in_body:
             nothing_came = self._bare_bytes == 0
             if nothing_came and exchange.lost_before_any_byte():
                 self._detach()
                 self._upstream.resend(exchange)
                 return
-            self._fail("reset", "the engine closed the connection before it answered")
+            self._fail("reset", f"{lost} before it answered")
         elif exc is None and _ends_with_connection(self._headers):
             self._keep_alive = False
             self._finish()
         else:
-            self._fail("truncated", "the engine closed the connection in the middle of its answer")
+            self._fail("truncated", f"{lost} in the middle of its answer")
 
     # --- httptools callbacks
 

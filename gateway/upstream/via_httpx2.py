@@ -21,7 +21,10 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore2
 import httpx2
 
+from ..extras import how_to_install
+from .connect_reason import connect_reason
 from .contract import ResponseHead, Sink, TransportError, WireRequest
+from .dialer import Dialer
 
 MAX_HEAD_BYTES = 65536
 RELEASE_GRACE_S = 1.0
@@ -51,7 +54,7 @@ class Httpx2Upstream:
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"{base_url!r} is no engine's URL: write http://host:port or https://host:port")
         if http2 and importlib.util.find_spec("h2") is None:
-            raise ValueError(f"HTTP/2 to {base_url} needs the package h2: pip install 'httpx2[http2]'")
+            raise ValueError(f"HTTP/2 to {base_url} needs the package h2: {how_to_install('http2')}")
         self._scheme = url.scheme.encode("ascii")
         self._host = url.hostname.encode("idna")
         self._port = url.port or _usual_port(url)
@@ -65,6 +68,7 @@ class Httpx2Upstream:
         self._open: set[_Link] = set()
         self._exchanges: dict[asyncio.Task[None], Httpx2Exchange] = {}
         self._closed = False
+        self._dialer: Dialer | None = None
 
     @property
     def idle_connections(self) -> int:
@@ -109,6 +113,15 @@ class Httpx2Upstream:
             ssl_context=self._tls, proxy=self._proxy, http2=self._http2, network_backend=backend
         )
         return factory.create_connection(httpcore2.Origin(self._scheme, self._host, self._port))
+
+    def dialer(self, host: str, port: int) -> Dialer:
+        """Returns what connects to the first hop. It is one for all connections: the engine, or the proxy."""
+        self._dialer = self._dialer or Dialer(host, port)
+        return self._dialer
+
+    def no_connection(self, timeout_s: float) -> TransportError:
+        assert self._dialer is not None  # whatever takes time to connect has asked for it
+        return self._dialer.no_connection(timeout_s)
 
     def take_idle(self) -> _Link | None:
         """The connection used last, so that those not needed grow old and are closed."""
@@ -305,7 +318,7 @@ class Httpx2Exchange:
             return cause
         sent = self._sent.done()
         if isinstance(cause, TimeoutError):
-            error = TransportError("connect_timeout", f"no connection within {self._connect_timeout_s:g} s", sent=sent)
+            error = self._upstream.no_connection(self._connect_timeout_s)
         elif isinstance(cause, httpcore2.ProxyError):
             error = TransportError("connect", f"the forward proxy refused: {cause}", sent=sent)
         elif not self.connected_s:
@@ -351,10 +364,8 @@ class _Link(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        try:
-            _, wire = await asyncio.get_running_loop().create_connection(lambda: _Wire(self), host, port)
-        except OSError as error:
-            raise httpcore2.ConnectError(error.strerror or type(error).__name__) from error
+        _, wire = await self._upstream.dialer(host, port).connect(lambda: _Wire(self))
+        self.opened(wire)
         return wire
 
     def begin(self, exchange: Httpx2Exchange) -> None:
@@ -368,8 +379,9 @@ class _Link(httpcore2.AsyncNetworkBackend):
         else:
             self._upstream.opened(self)
 
-    def lost(self) -> None:
-        self._upstream.forget(self)
+    def lost(self, wire: _Wire) -> None:
+        if wire is self._wire:
+            self._upstream.forget(self)
 
     def rest(self, idle_s: float) -> None:
         self.exchange = None
@@ -470,7 +482,7 @@ class _Wire(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         except BaseException as error:
             self._link.drop()
             if isinstance(error, OSError):
-                raise httpcore2.ConnectError(error.strerror or str(error) or type(error).__name__) from error
+                raise httpcore2.ConnectError(connect_reason(error)) from error
             raise
         if transport is None:
             self._link.drop()
@@ -488,7 +500,6 @@ class _Wire(asyncio.Protocol, httpcore2.AsyncNetworkStream):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
-        self._link.opened(self)
 
     def data_received(self, data: bytes) -> None:
         if self._link.exchange is None:
@@ -505,7 +516,7 @@ class _Wire(asyncio.Protocol, httpcore2.AsyncNetworkStream):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc)
-        self._link.lost()
+        self._link.lost(self)
 
     def pause_writing(self) -> None:
         self._writable = False

@@ -10,6 +10,7 @@ import pytest
 
 from adapters import ADAPTERS
 from adapters.bodies import read_object
+from adapters.capabilities import capabilities
 from adapters.types import GatewayRequest, Operation, UpstreamRequest
 from gateway.config.models import EndpointConfig
 from tests.fakes.engines import ENGINES
@@ -158,3 +159,24 @@ def test_a_large_prompt_arrives_whole(name: str, operation: Operation, stream: b
     assert sent["messages"] == body["messages"]
     assert sent["input"] == text
     assert sent["model"] == "engine-m"
+
+
+SAMPLING: Json = {"best_of": 3, "logit_bias": {"5": -100}}
+
+
+@pytest.mark.parametrize("field", SAMPLING)
+@pytest.mark.parametrize("name", ALL)
+def test_a_sampling_field_that_an_engine_is_said_to_lack_is_left_out_and_named(name: str, field: str) -> None:
+    body = {"model": "m", "prompt": "hi", field: SAMPLING[field], "seed": None}
+    upstream, sent = encoded(name, body, "text_completion")
+    lacks = field not in capabilities(name)
+    assert upstream.dropped == ((field,) if lacks else ())
+    if lacks:
+        assert SAMPLING[field] not in sent.values()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_best_of_that_asks_for_nothing_is_not_named(name: str) -> None:
+    for nothing in (1, None):
+        body = {"model": "m", "prompt": "hi", "best_of": nothing}
+        assert encoded(name, body, "text_completion")[0].dropped == ()

@@ -31,7 +31,7 @@ ANSWERS: dict[str, Script] = {
     "reset": [*BEGUN, rst()],
     "shutdown": [*BEGUN, hang()],
 }
-OUTCOMES = {"complete": "ok", "leaves": "cancelled", "reset": "upstream_error", "shutdown": "internal_error"}
+OUTCOMES = {"complete": "ok", "leaves": "cancelled", "reset": "upstream_error", "shutdown": "shed"}
 
 
 def traced(sink: OtlpSink, url: str) -> str:

@@ -55,6 +55,7 @@ NUMBERS: Mapping[str, frozenset[str]] = {
         "weir_engine_signal_missing_total": "endpoint signal",
         "weir_prefix_blocks": "pool",
         "weir_prefix_blocks_evicted_total": "pool",
+        "weir_client_connections": "",
         "weir_stream_buffer_bytes": "",
         "weir_trace_records_total": "result",
         "weir_metrics_series": "",

@@ -58,10 +58,11 @@ class WeirProcess:
 
 
 @asynccontextmanager
-async def weir(*argv: str) -> AsyncGenerator[WeirProcess]:
-    """Starts ``weir``; kills it on the way out, if it still runs."""
+async def weir(*argv: str, under: tuple[str, ...] = ()) -> AsyncGenerator[WeirProcess]:
+    """Starts ``weir``, by another command if one is given; kills it on the way out, if it still runs."""
     environ = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     process = await asyncio.create_subprocess_exec(
+        *under,
         sys.executable,
         "-m",
         "gateway",

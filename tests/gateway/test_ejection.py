@@ -43,7 +43,10 @@ async def until(gw: RunningGateway, condition: Callable[[list[str]], bool]) -> N
         assert time.monotonic() < deadline_s, found
 
 
-@pytest.mark.parametrize("failing", [json_answer(FAILED, 500), [rst()], [head(200, "sse"), rst()]])
+REDIRECT: list[Step] = [head(307, "", ("Location", "https://elsewhere.test/"), length=0), end()]
+
+
+@pytest.mark.parametrize("failing", [json_answer(FAILED, 500), [rst()], [head(200, "sse"), rst()], REDIRECT])
 async def test_failed_requests_in_a_row_eject_although_probes_go_well(failing: Script) -> None:
     async with (
         ScriptedUpstream(failing) as bad,
@@ -66,6 +69,16 @@ async def test_the_clients_errors_and_a_busy_engine_eject_nobody(status: int) ->
     ):
         for _ in range(4):
             await gw.post(r0())
+        assert await states(gw) == ["healthy", "healthy"]
+
+
+async def test_a_redirect_of_a_path_that_a_client_made_up_ejects_nobody() -> None:
+    async with (
+        ScriptedUpstream(REDIRECT) as u,
+        running_gateway(config(u.url, u.url + "/", pool_options=health(failures=1))) as gw,
+    ):
+        for _ in range(4):
+            assert (await gw.post({"model": "m"}, path="/v1/made/up")).status == 502
         assert await states(gw) == ["healthy", "healthy"]
 
 
@@ -136,7 +149,7 @@ async def test_the_last_healthy_endpoint_stays_by_requests() -> None:
     ):
         for _ in range(4):
             assert (await gw.post(r0())).status == 502
-        assert sorted(await states(gw)) == ["ejected", "healthy"]
+        assert (await states(gw)).count("healthy") == 1
 
 
 async def test_the_last_healthy_endpoint_stays_by_probes() -> None:
@@ -144,6 +157,22 @@ async def test_the_last_healthy_endpoint_stays_by_probes() -> None:
     async with running_gateway(config(*urls, pool_options=health(failures=1))) as gw:
         await until(gw, lambda found: found.count("ejected") == 2)
         assert (await states(gw)).count("healthy") == 1
+
+
+async def test_one_that_is_well_again_is_called_back_when_the_last_one_dies() -> None:
+    """Its ejection would last for an hour."""
+    failing = ["a"]
+    async with (
+        ScriptedUpstream(lambda _: [rst()] if "a" in failing else chat_stream("a")) as a,
+        ScriptedUpstream(lambda _: [rst()] if "b" in failing else chat_stream("b")) as b,
+        running_gateway(config(a.url, b.url, pool_options=health())) as gw,
+    ):
+        while await states(gw) != ["ejected", "healthy"]:
+            await gw.post(r0())
+        failing[:] = ["b"]
+        while await states(gw) != ["healthy", "ejected"]:
+            await gw.post(r0())
+        assert (await gw.post(r0())).content() == "a"
 
 
 async def test_a_lone_endpoint_serves_again_as_soon_as_it_can() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.config import Config
 from gateway.endpoint import Endpoint
-from gateway.pool import Pool
+from gateway.pool import REASON_CHARS, Pool
 
 
 def pool(endpoints: int = 1, failures: int = 1) -> tuple[Pool, list[Endpoint]]:
@@ -84,7 +84,7 @@ def test_it_is_told_when_it_is_ejected_after_all(caplog: pytest.LogCaptureFixtur
 def test_a_reason_is_one_short_line(reason: str, caplog: pytest.LogCaptureFixture) -> None:
     subject, (one, two) = pool(2)
     subject.failed(one, reason)
-    assert len(one.health.reason) <= 100
+    assert len(one.health.reason) <= REASON_CHARS
     assert one.health.reason.isprintable()
     assert all(line.isprintable() for line in lines(caplog))
     subject.probed(two, reason)

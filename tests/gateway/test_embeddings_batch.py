@@ -316,6 +316,9 @@ async def test_the_time_of_a_joined_request_that_is_refused_is_told_as_lost_to_i
             assert told is not None
             assert float(told[1]) >= 100
         assert await gw.total("weir_endpoint_attempts_total", outcome="client_error") == 2
+        assert await gw.total("weir_endpoint_attempts_total", outcome="ok") == 2
+        assert await gw.total("weir_route_choices_total") == 2
+        assert await gw.total("weir_route_duration_seconds_count") == 2
         assert len({attempt.span_id for record in flights.closed for attempt in record.attempts}) == 4
 
 

@@ -267,7 +267,8 @@ async def test_a_server_that_goes_down_closes_what_runs(monkeypatch: pytest.Monk
         assert reply.stream_error["code"] == "shutting_down"
         assert not reply.done
         record = await flights.ended()
-        assert record.outcome == "internal_error"
+        assert (record.outcome, record.error_type) == ("shed", "shutting_down")
+        assert [attempt.outcome for attempt in record.attempts] == ["cancelled"]
 
 
 async def test_every_attempt_of_a_request_has_its_own_ending(monkeypatch: pytest.MonkeyPatch) -> None:

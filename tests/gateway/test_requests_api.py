@@ -109,7 +109,7 @@ async def test_the_command_asks_a_gateway_that_runs() -> None:
         assert (await explain("nobody", *asked))[0] == 1
         status, out = await explain("mine/1", "--url", gw.url)
         assert status == 1
-        assert "401" in out
+        assert "give it with --token" in out
     status, out = await explain("mine/1", "--url", "http://127.0.0.1:9")
     assert status == 1
     assert "no Weir answers at http://127.0.0.1:9" in out
@@ -141,3 +141,11 @@ async def test_a_file_that_cannot_be_written_costs_no_request(tmp_path: Path) ->
         assert (await gw.post(r0(), headers=[("x-request-id", "r1")])).content() == "ab"
         assert (await told(gw, "/r1"))["outcome"] == "ok"
         assert "recorder.path" in gw.logs.text
+
+
+async def test_a_server_that_is_no_weir_is_told_as_such() -> None:
+    async with ScriptedUpstream(chat_stream("ab")) as u:
+        for named in (["mine/1"], ["--slowest", "1"]):
+            status, out = await explain(*named, "--url", u.url)
+            assert status == 1
+            assert f"what answers at {u.url} is no Weir, or not where its /weir/* is (status 404)" in out

@@ -15,12 +15,26 @@ import pytest
 
 from gateway.config.file import parse
 from gateway.server import RunningServer, start
+from tests.fakes.flown import samples, total
 from tests.fakes.gateway import config
 from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import connect, r0, request_bytes
-from tests.fakes.scripted import ScriptedUpstream, chat_stream, eventually, flood, hang, head, tok, unused_port
+from tests.fakes.scripted import (
+    ScriptedUpstream,
+    chat_stream,
+    done,
+    end,
+    eventually,
+    fin,
+    flood,
+    gate,
+    hang,
+    head,
+    tok,
+    unused_port,
+)
 from tests.fakes.slow_client import connect_slow
-from tests.fakes.weir_process import weir
+from tests.fakes.weir_process import ended_well, refused, weir
 
 CHAT = "/v1/chat/completions"
 
@@ -78,9 +92,33 @@ async def test_requests_that_outlast_the_drain_are_told_and_ended(
             reply = await stream.reply()
             assert reply.stream_error is not None
             assert reply.stream_error["code"] == "shutting_down"
+            assert reply.stream_error["weir"]["retryable"]
             for client in (whole, half):
                 reply = await client.reply()
                 assert (reply.status, reply.error["code"]) == (503, "shutting_down")
+                assert reply.error["type"] == "service_unavailable_error"
+                assert reply.error["weir"]["retryable"]
+                assert (reply.header("retry-after"), reply.header("x-should-retry")) == ("1", "true")
+
+
+async def test_what_a_stop_ends_is_no_fault_and_no_engine_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.server.FAREWELL_S", WAIT_S)
+    async with (
+        ScriptedUpstream([head(200, "sse"), tok("a"), hang()]) as u,
+        serving(u.url, 0) as server,
+        connect(server.port) as client,
+    ):
+        await client.send(request_bytes("POST", CHAT, r0()))
+        await client.read_until(b'"content":"a"')
+        app = server.app
+        await server.stop()
+        read = samples(app.metrics.render())
+        assert total(read, "weir_requests_total", outcome="shed") == 1
+        assert total(read, "weir_requests_total") == 1
+        assert total(read, "weir_shed_total", reason="shutting_down") == total(read, "weir_shed_total") == 1
+        assert total(read, "weir_endpoint_attempts_total", outcome="cancelled") == 1
+        assert total(read, "weir_endpoint_errors_total") == 0
+        assert total(read, "weir_endpoint_transitions_total") == 0
 
 
 async def test_a_client_that_reads_nothing_holds_no_stop() -> None:
@@ -127,6 +165,57 @@ async def test_a_second_signal_does_not_wait_for_running_requests(
                 process.signal(numbers[1])
                 assert await process.ended() == 0
                 assert (await client.reply()).stream_error is not None
+
+
+async def test_a_hangup_that_comes_again_does_not_hurry(tmp_path: Path) -> None:
+    """A terminal that closes sends it, and then its shell does."""
+    opened = asyncio.Event()
+    port, path = unused_port(), tmp_path / "weir.yaml"
+    async with ScriptedUpstream([head(200, "sse"), tok("a"), gate(opened), fin("stop"), done(), end()]) as u:
+        path.write_text(config(u.url, listen=f"127.0.0.1:{port}", shutdown={"drain": "10m"}))
+        async with weir("serve", "-c", str(path)) as process:
+            await process.says("serving m on")
+            async with connect(port) as client:
+                await client.send(request_bytes("POST", CHAT, r0()))
+                await client.read_until(b'"content":"a"')
+                for _ in range(2):
+                    process.signal(signal.SIGHUP)
+                    await process.says("stopping: ")
+                await refused(port)
+                opened.set()
+                assert (await client.reply()).done
+            await ended_well(process)
+
+
+async def test_after_a_hangup_a_signal_does_not_wait_for_running_requests(tmp_path: Path) -> None:
+    port, path = unused_port(), tmp_path / "weir.yaml"
+    async with ScriptedUpstream([head(200, "sse"), tok("a"), hang()]) as u:
+        path.write_text(config(u.url, listen=f"127.0.0.1:{port}", shutdown={"drain": "10m"}))
+        async with weir("serve", "-c", str(path)) as process:
+            await process.says("serving m on")
+            async with connect(port) as client:
+                await client.send(request_bytes("POST", CHAT, r0()))
+                await client.read_until(b'"content":"a"')
+                process.signal(signal.SIGHUP)
+                await process.says("stopping: ")
+                process.signal(signal.SIGTERM)
+                assert await process.ended() == 0
+                assert (await client.reply()).stream_error is not None
+
+
+async def test_who_was_started_with_nohup_hears_no_hangup(tmp_path: Path) -> None:
+    port, path = unused_port(), tmp_path / "weir.yaml"
+    async with ScriptedUpstream(chat_stream()) as u:
+        path.write_text(config(u.url, listen=f"127.0.0.1:{port}"))
+        async with weir("serve", "-c", str(path), under=("nohup",)) as process:
+            await process.says("serving m on")
+            process.signal(signal.SIGHUP)
+            async with connect(port) as client:
+                await client.send(request_bytes("POST", CHAT, r0()))
+                assert (await client.reply()).done
+            process.signal()
+            await ended_well(process)
+            assert process.err.decode().count("stopping") == 1
 
 
 async def test_an_admin_address_in_use_is_told_with_what_to_do(tmp_path: Path) -> None:

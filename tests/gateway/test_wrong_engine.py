@@ -21,7 +21,7 @@ async def test_the_engine_that_answers_is_spoken_to(
     name: str, configured: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    async with engine(name) as u, probing(u.url, configured) as endpoint:
+    async with engine(name) as u, probing(u.url, configured, model=ENGINES[name][2][0]) as endpoint:
         await eventually(lambda: endpoint.recognised)
         asked = len(u.probes)
         await eventually(lambda: len(u.probes) > asked + 3)
@@ -98,3 +98,17 @@ async def test_a_wrong_engine_is_served_and_listed_as_what_it_is() -> None:
         await gw.post(r0(stream=False))
         assert not u.last.asked_for_stream, "llama.cpp would have been asked for a stream"
         assert gw.logs.text.count("correct its engine") == 1
+
+
+async def test_a_model_that_an_engine_does_not_have_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    health: list[Step] = [wire(http(b""))]
+    listed: list[Step] = [wire(http(cards("vllm", "org/a", "b")))]
+    paths = {**plain(ENGINES["vllm"][0]), "/health": health, "/v1/models": listed}
+    async with ScriptedUpstream(chat_stream(), plain=paths) as u, probing(u.url, "auto") as endpoint:
+        await eventually(lambda: endpoint.recognised)
+        health[:] = [wire(http(b"", status="503 Service Unavailable"))]
+        await eventually(lambda: not endpoint.recognised)
+        health[:] = [wire(http(b""))]
+        await eventually(lambda: endpoint.recognised)
+    told = [record.getMessage() for record in caplog.records if "has no model" in record.getMessage()]
+    assert told == ['endpoint m-0: vllm has no model "m" and refuses every request for it; it has org/a, b']

@@ -16,6 +16,7 @@ from policies.health import (
     eject,
     engine_loads,
     may_eject,
+    needed_again,
     probe_failed,
     probe_succeeded,
     readmit,
@@ -139,6 +140,32 @@ def test_a_return_needs_as_many_good_probes_as_the_rules_say(out: Callable[..., 
     state = out(HealthState(), 3)
     assert hit(state, 1, now_s=200.0).name == "ejected"
     assert hit(state, 2, now_s=200.0).name == back
+
+
+@pytest.mark.parametrize(("out", "back"), [(failed, "half_open"), (missed, "healthy")])
+def test_one_that_is_needed_again_comes_back_early_if_its_probes_go_well(
+    out: Callable[..., HealthState], back: str
+) -> None:
+    state = out(HealthState(), 3, now_s=100.0)
+    assert needed_again(state, RULES, 101.0) == state
+    assert needed_again(hit(state, 2, now_s=101.0), RULES, 102.0).name == back
+    once = needed_again(hit(state, 1, now_s=101.0), RULES, 102.0)
+    assert once.name == "ejected"
+    assert hit(once, 1, now_s=103.0).name == back
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        HealthState(),
+        hit(failed(HealthState(), 3), 2, now_s=200.0),
+        missed(hit(failed(HealthState(), 3), 1, now_s=101.0), 1, now_s=102.0),
+        drain(hit(failed(HealthState(), 3), 2, now_s=101.0)),
+        engine_loads(HealthState(), 100.0),
+    ],
+)
+def test_to_be_needed_again_changes_nothing_else(state: HealthState) -> None:
+    assert needed_again(state, RULES, 103.0) == state
 
 
 def test_a_missed_probe_during_the_ejection_starts_the_good_ones_anew() -> None:

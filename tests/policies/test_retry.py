@@ -28,8 +28,9 @@ def test_each_status_is_somebodys_fault(whose: Blame, statuses: list[int]) -> No
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 304, 307, 308])
-def test_a_redirect_takes_no_endpoint_out(status: int) -> None:
-    assert blame(status) == "client"
+def test_a_redirect_is_the_engines_fault_but_on_a_path_that_the_client_chose(status: int) -> None:
+    assert blame(status) == "engine"
+    assert blame(status, own_path=False) == "client"
 
 
 @settings(deadline=None)

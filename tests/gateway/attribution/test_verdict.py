@@ -62,6 +62,7 @@ def test_failed_attempts_are_told_with_their_causes() -> None:
         ),
         (flight(outcome="cancelled"), "the client left after 1.5 s: decode took 1.0 s for 21 tokens, 45 ms each"),
         (flight(outcome="shed", done_s=0.002, body_read_s=0.002), "refused after 2.0 ms, as no endpoint could take it"),
+        (flight(outcome="shed", error_type="shutting_down"), "ended after 1.5 s, as Weir was being stopped"),
         (flight(outcome="client_error", status=404), "refused after 1.5 s with status 404, the request's own fault"),
         (flight(body_read_s=1.2, outcome="ok"), "the client took 1.2 s to send its body"),
         (flight(client_write_wait_s=0.9), "the client took nothing for 900 ms"),

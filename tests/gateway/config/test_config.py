@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from gateway.config import Config, EndpointConfig, HealthConfig, PoolConfig, StreamConfig, TimeoutsConfig
+from gateway.config import AdminConfig, Config, EndpointConfig, HealthConfig, PoolConfig, StreamConfig, TimeoutsConfig
 
 
 def config(**pools: PoolConfig) -> Config:
@@ -22,6 +22,7 @@ def test_every_default_is_the_documented_one() -> None:
     assert (subject.listen_host, subject.listen_port) == ("127.0.0.1", 8080)
     assert (subject.stream.keepalive_s, subject.stream.buffer_bytes) == (10.0, 262_144)
     assert (subject.limits_http.body_bytes, subject.limits_http.header_bytes) == (64 * 2**20, 64 * 2**10)
+    assert subject.limits_http.read_s == 60.0
     assert (subject.log.level, subject.cors.allow_origins) == ("info", ())
     assert (subject.admin.listen, subject.admin.token, subject.shutdown.drain_s) == (None, None, 30.0)
     telemetry = subject.telemetry
@@ -106,6 +107,45 @@ def test_listen_is_split_into_host_and_port(listen: str, host: str, port: int) -
 def test_an_address_that_is_none_is_refused_with_the_right_form(listen: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         Config(listen=listen, pools=config().pools)
+
+
+@pytest.mark.parametrize(
+    ("listen", "admin"),
+    [
+        ("127.0.0.1:8080", "127.0.0.1:8080"),
+        ("127.0.0.1:8080", "0.0.0.0:8080"),
+        ("0.0.0.0:8080", "10.0.0.1:8080"),
+        ("0.0.0.0:8080", "weir.example.com:8080"),
+        ("0:8080", "127.1:8080"),
+        ("localhost:8080", "127.0.0.1:08080"),
+        ("Weir.example.com:8080", "weir.example.com.:8080"),
+        ("[::1]:8080", "[0:0:0:0:0:0:0:1]:8080"),
+        ("[::]:8080", "[::1]:8080"),
+        ("[::]:8080", "127.0.0.1:8080"),
+        ("[::]:8080", "0.0.0.0:8080"),
+        ("[::ffff:127.0.0.1]:8080", "127.0.0.1:8080"),
+    ],
+)
+def test_one_address_for_clients_and_operators_is_refused(listen: str, admin: str) -> None:
+    for one, other in ((listen, admin), (admin, listen)):
+        with pytest.raises(ValidationError, match="listens where clients connect"):
+            Config(listen=one, pools=config().pools, admin=AdminConfig(listen=other))
+
+
+@pytest.mark.parametrize(
+    ("listen", "admin"),
+    [
+        ("127.0.0.1:8080", "127.0.0.1:8081"),
+        ("127.0.0.1:8080", "127.0.0.2:8080"),
+        ("127.0.0.1:8080", "[::1]:8080"),
+        ("0.0.0.0:8080", "[::1]:8080"),
+        ("127.0.0.1:0", "127.0.0.1:0"),
+        ("a.example.com:8080", "b.example.com:8080"),
+    ],
+)
+def test_two_addresses_for_clients_and_operators_are_not(listen: str, admin: str) -> None:
+    for one, other in ((listen, admin), (admin, listen)):
+        assert Config(listen=one, pools=config().pools, admin=AdminConfig(listen=other)).admin.listen == other
 
 
 @pytest.mark.parametrize(

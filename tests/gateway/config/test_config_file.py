@@ -60,7 +60,7 @@ def test_every_key_can_be_written_with_its_units() -> None:
         """
 listen: "[::1]:9000"
 stream: {keepalive: 500ms, buffer: 1MiB}
-limits_http: {body: 10MB, header: 512B}
+limits_http: {body: 10MB, header: 512B, read: 5s}
 log: {level: debug}
 cors: {allow_origins: ["https://chat.example.com"]}
 admin: {listen: 127.0.0.1:9090, token: t}
@@ -93,6 +93,7 @@ pools:
     assert (subject.listen_host, subject.listen_port) == ("::1", 9000)
     assert (subject.stream.keepalive_s, subject.stream.buffer_bytes) == (0.5, 2**20)
     assert (subject.limits_http.body_bytes, subject.limits_http.header_bytes) == (10_000_000, 512)
+    assert subject.limits_http.read_s == 5.0
     assert (subject.log.level, subject.cors.allow_origins) == ("debug", ("https://chat.example.com",))
     assert (subject.admin.listen, subject.admin.token) == ("127.0.0.1:9090", SecretStr("t"))
     assert subject.shutdown.drain_s == 0
@@ -123,6 +124,14 @@ pools:
             transport="httpx2",
         ),
     )
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:8080", "0.0.0.0:8080"])
+def test_an_admin_listener_at_the_main_ones_address_is_told_with_what_to_do(listen: str) -> None:
+    assert mistakes(f"{POOL}admin:\n  listen: {listen}\n") == [
+        "weir.yaml:4: admin: listens where clients connect (listen is 127.0.0.1:8080): "
+        "give admin.listen another port, or remove it"
+    ]
 
 
 def test_the_example_can_be_used_as_it_is() -> None:
@@ -494,8 +503,8 @@ def test_data_of_any_shape_is_read_or_refused_with_problems(data: object) -> Non
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        ("{pool: x}", 'telemetry: has a rule for the pool "x", which does not exist'),
-        ("{model: x}", 'telemetry: has a rule for the model "x", which no pool answers to'),
+        ("{pool: x}", 'telemetry.keep[0].pool: there is no pool "x"'),
+        ("{model: x}", 'telemetry.keep[0].model: no pool answers to "x"'),
         ("{}", "telemetry.keep[0]: needs a condition; for every trace set telemetry.sample_ratio to 1"),
         (
             "{header: {Authorization: Bearer hidden}}",

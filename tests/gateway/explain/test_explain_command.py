@@ -15,8 +15,11 @@ from gateway.flight import FlightRecord
 from gateway.recorder.batch import batch_of
 from gateway.recorder.store import FlightStore
 from tests.fakes.flight_records import attempt, flight
+from tests.fakes.terminal import in_terminal
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
+UUID = "0193f0b8-6d3e-7cc0-8d4a-0c9f4c0f5e12"
+WHY = "decode took 1.0 s for 21 tokens, 45 ms each; waited 480 ms for m-0, which does not say for what"
 
 
 @pytest.fixture(autouse=True)
@@ -129,3 +132,80 @@ def test_the_configuration_says_which_file(
     assert "--url" in capsys.readouterr().err
     Path("other.yaml").write_text("pools: {}\n")
     assert main(["explain", "chat", "-c", "other.yaml"]) == 1
+
+
+def words_of(lines: list[str], part: slice) -> str:
+    return " ".join(" ".join(line[part] for line in lines).split())
+
+
+@pytest.fixture
+def uuids(tmp_path: Path) -> Path:
+    now_s = time.time()
+    write(
+        tmp_path / "u",
+        flight(request_id=UUID, received_unix_s=now_s - 20),
+        flight(request_id="x" * 60, received_unix_s=now_s - 19, outcome="upstream_error", done_s=1.2),
+    )
+    return tmp_path / "u"
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 200])
+def test_the_list_of_the_slowest_fits_the_terminal_and_loses_nothing(columns: int, uuids: Path) -> None:
+    lines = in_terminal(columns, "explain", "--slowest", "5", "--file", str(uuids))
+    assert max(map(len, lines)) <= columns
+    drawn = words_of(lines, slice(None))
+    assert all(word in drawn for word in ("took", "ttft", "outcome", "why", "1.5 s", "499 ms", "upstream_error"))
+    assert UUID in drawn
+    at = next(line.index(UUID) for line in lines if UUID in line)
+    assert "x" * 60 in "".join(line[at : at + 60].rstrip() for line in lines if line[at : at + 1] == "x")
+    assert (
+        words_of(lines, slice(next(line.index("decode") for line in lines if "decode" in line), None)).count(WHY) == 2
+    )
+    assert "…" not in drawn
+
+
+def test_a_waterfall_fits_the_terminal_with_all_of_its_bars(file: Path) -> None:
+    lines = in_terminal(60, "explain", "chat", "--file", str(file))
+    assert max(map(len, lines)) <= 60
+    (decode,) = [line for line in lines if line.startswith("decode")]
+    (gateway,) = [line for line in lines if line.startswith("gateway")]
+    assert decode.count("█") > 10
+    assert gateway.rstrip().endswith(" █")
+
+
+def test_a_pipe_gets_each_request_of_the_list_on_one_line(
+    uuids: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main(["explain", "--slowest", "5", "--file", str(uuids)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith(UUID)]
+    assert line.endswith(f"{WHY}, with one more of Weir's requests there")
+
+
+@pytest.mark.parametrize("command", [["chat"], ["--slowest", "3"], [TRACE]])
+def test_a_picture_or_json_is_of_a_heat_map_and_only_one_of_the_two(
+    command: list[str], file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "p.png"
+    assert main(["explain", *command, "--png", str(picture), "--file", str(file)]) == 2
+    assert "--png draws a heat map: ask for --heatmap" in capsys.readouterr().err
+    assert not picture.exists()
+
+
+def test_the_engines_secrets_are_not_needed_to_find_the_file(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "weir.yaml"
+    config.write_text(
+        "pools: {m: {endpoints: [{url: http://a, api_key: '${WEIR_TEST_KEY}'}]}}\n"
+        "admin: {token: '${WEIR_TEST_TOKEN}'}\n"
+        f"recorder: {{path: {file}}}\n"
+    )
+    assert main(["explain", "chat", "--json", "-c", str(config)]) == 0
+    assert json.loads(capsys.readouterr().out)["request_id"] == "chat"
+    assert main(["replay", "--policy", "random", "-c", str(config)]) == 1
+    assert "no choices are recorded" in capsys.readouterr().err
+    config.write_text("recorder: {pth: x}\n")
+    assert main(["explain", "chat", "-c", str(config)]) == 1
+    assert 'recorder.pth: unknown key, did you mean "path"?' in capsys.readouterr().err

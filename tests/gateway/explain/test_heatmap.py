@@ -101,6 +101,25 @@ def test_what_cannot_be_drawn_is_told(
     assert told in capsys.readouterr().err
 
 
+def test_a_heat_map_is_not_told_as_json(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--heatmap", "--json", "--file", str(file)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "a heat map has no JSON: leave --json out" in told.err
+
+
+@pytest.mark.parametrize("name", ["no/such/folder/heat.png", "."])
+def test_a_picture_that_cannot_be_written_is_told(
+    name: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / name
+    assert main(["explain", "--heatmap", "--file", str(file), "--png", str(picture)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"cannot write {picture}: " in told.err
+    assert "--png" in told.err
+
+
 def test_nothing_recorded_is_an_empty_map(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["explain", "--heatmap", "--pool", "no", "--file", str(file)]) == 0
     assert "engine queue, at most 0 requests" in capsys.readouterr().out

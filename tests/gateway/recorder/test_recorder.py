@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 
 from gateway.config import Config
 from gateway.recorder import recorder as module
+from gateway.recorder.batch import Batch
 from gateway.recorder.location import recorder_path
-from gateway.recorder.recorder import RING, Recorder
+from gateway.recorder.recorder import RELIEVE_EVERY, RING, Recorder
 from gateway.recorder.store import FlightStore
 from tests.fakes.flight_records import UNIX_S, flight
 from tests.fakes.scripted import eventually
@@ -76,6 +78,46 @@ def test_the_file_stays_within_its_rows(tmp_path: Path) -> None:
         recorder.observe((flight(request_id=f"r{n}"),))
     recorder.stop()
     assert stored(tmp_path / "f") <= 100
+
+
+class Ticks(threading.Event):
+    """What the thread waits for; counts how often it did, and does not let it wait for long."""
+
+    count = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.count += 1
+        return super().wait(0.001)
+
+
+async def test_a_file_that_gets_nothing_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    add, relieve = FlightStore.add, FlightStore.relieve
+
+    def noted_add(store: FlightStore, *batches: Batch) -> None:
+        seen.append("add")
+        add(store, *batches)
+
+    def noted_relieve(store: FlightStore, max_rows: int, max_bytes: int) -> int:
+        seen.append("relieve")
+        return relieve(store, max_rows, max_bytes)
+
+    monkeypatch.setattr(FlightStore, "add", noted_add)
+    monkeypatch.setattr(FlightStore, "relieve", noted_relieve)
+    recorder = Recorder(tmp_path / "f", 100, 1 << 30)
+    ticks = recorder._stopping = Ticks()  # pyright: ignore[reportPrivateUsage]
+    recorder.start()
+    try:
+        await eventually(lambda: seen == ["relieve"])  # of what an earlier run may have left
+        for _ in range(2):
+            idle_from = ticks.count
+            await eventually(lambda: ticks.count > idle_from + 3 * RELIEVE_EVERY)  # noqa: B023
+            before = len(seen)
+            recorder.observe((flight(),))
+            await eventually(lambda: len(seen) == before + 2)  # noqa: B023
+    finally:
+        recorder.stop()
+    assert seen == ["relieve", "add", "relieve", "add", "relieve"]
 
 
 def test_a_file_that_cannot_be_used_is_told_and_memory_serves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

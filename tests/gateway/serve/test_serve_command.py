@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway import discovery
+from gateway.__main__ import main
 from gateway.discovery import PORTS
 from tests.fakes.gateway import config
 from tests.fakes.patience import WAIT_S
@@ -39,7 +41,7 @@ def written(folder: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_lets_running_streams_finish_and_refuses_new_ones(
     number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -105,6 +107,22 @@ async def test_without_a_file_it_serves_the_engines_that_it_finds(tmp_path: Path
             process.signal()
             await ended_well(process)
         engine.signal(signal.SIGINT)
+
+
+async def test_a_file_in_the_folder_that_is_not_served_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(discovery, "PORTS", (unused_port(),))
+    monkeypatch.setattr("uvloop.run", asyncio.run)
+    told = "weir.yaml in this folder is not used: weir serve -c weir.yaml serves what it says"
+    with pytest.raises(SystemExit):
+        await asyncio.to_thread(main, ["serve"])
+    assert told not in capsys.readouterr().err
+    written(tmp_path, config("http://127.0.0.1:9"))
+    with pytest.raises(SystemExit):
+        await asyncio.to_thread(main, ["serve"])
+    assert told in capsys.readouterr().err
 
 
 def _free(port: int) -> bool:
@@ -176,6 +194,17 @@ async def test_a_file_that_is_not_there_is_told_without_a_traceback(tmp_path: Pa
         assert await process.ended() == 1
         assert "absent.yaml" in process.err.decode()
         assert "Traceback" not in process.err.decode()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_the_admin_address_on_the_command_line_is_told(workers: str, tmp_path: Path) -> None:
+    admin = f"127.0.0.1:{unused_port()}"
+    path = written(tmp_path, config("http://127.0.0.1:9", listen="127.0.0.1:0", admin={"listen": admin}))
+    async with weir("serve", "-c", path, "--listen", admin, "--workers", workers) as process:
+        assert await process.ended() == 1
+        told = process.err.decode()
+        assert f"--listen {admin}: operators connect there (admin.listen is {admin})" in told
+        assert "Traceback" not in told
 
 
 @pytest.mark.parametrize("listen", ["nonsense", "8080", ":8080", "127.0.0.1:99999", "::1:8080"])

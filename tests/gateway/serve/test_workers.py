@@ -16,9 +16,13 @@ from typing import Any
 
 import pytest
 
+from gateway.config import AdminConfig
+from gateway.config.file import parse
 from gateway.flight_log import BATCH
+from gateway.server import CannotListen
 from gateway.supervisor import LONGEST_WAIT_S, MOST_STARTING, restart_wait_s
 from gateway.worker import READY
+from gateway.workers_command import supervise
 from tests.fakes.flown import Samples, samples, total
 from tests.fakes.gateway import config
 from tests.fakes.patience import WAIT_S
@@ -113,12 +117,14 @@ def _is_child(pid: str, parent: int) -> bool:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, url: str, workers: int = WORKERS, **top: Any) -> AsyncGenerator[Served]:
+async def serving(
+    tmp_path: Path, url: str, workers: int = WORKERS, under: tuple[str, ...] = (), **top: Any
+) -> AsyncGenerator[Served]:
     port, folder = unused_port(), tmp_path / "numbers"
     text = config(url, listen=f"127.0.0.1:{port}", metrics={"dir": str(folder)}, **top)
     path = tmp_path / "weir.yaml"
     path.write_text(text)
-    async with weir("serve", "-c", str(path), "--workers", str(workers)) as process:
+    async with weir("serve", "-c", str(path), "--workers", str(workers), under=under) as process:
         await process.says(f"with {workers} workers")
         yield Served(process, port, folder)
 
@@ -299,7 +305,7 @@ def test_a_place_stays_empty_the_longer_the_sooner_its_workers_die() -> None:
 # --- stopping
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_drains_all_workers(number: signal.Signals, tmp_path: Path) -> None:
     opened = asyncio.Event()
     script = [head(200, "sse"), role(), tok("a"), gate(opened), tok("b"), fin("stop"), done(), end()]
@@ -316,16 +322,44 @@ async def test_a_signal_drains_all_workers(number: signal.Signals, tmp_path: Pat
         assert served.process.err.decode().count("stopping") == 1
 
 
-async def test_a_signal_to_the_whole_group_is_one_signal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_to_the_whole_group_is_one_signal(number: signal.Signals, tmp_path: Path) -> None:
     """As Ctrl-C in a terminal, or a service manager's: each worker gets it twice, and still drains."""
     opened = asyncio.Event()
     script = [head(200, "sse"), role(), tok("a"), gate(opened), tok("b"), fin("stop"), done(), end()]
     async with ScriptedUpstream(script) as u, serving(tmp_path, u.url) as served, streams(served, 6) as clients:
         for pid in (served.process.pid, *await served.pids()):
-            os.kill(pid, signal.SIGINT)
+            os.kill(pid, number)
         await refused(served.port)
         opened.set()
         assert all([(await client.reply()).done for client in clients])
+        await ended_well(served.process)
+
+
+async def test_a_terminal_that_closes_ends_no_request(tmp_path: Path) -> None:
+    """The kernel sends SIGHUP to whom the terminal belongs, and so does the shell: it comes twice."""
+    opened = asyncio.Event()
+    script = [head(200, "sse"), role(), tok("a"), gate(opened), tok("b"), fin("stop"), done(), end()]
+    async with ScriptedUpstream(script) as u, serving(tmp_path, u.url) as served, streams(served, 3) as clients:
+        for pid in (served.process.pid, *await served.pids()):
+            os.kill(pid, signal.SIGHUP)
+        await served.process.says("stopping")
+        await refused(served.port)
+        served.process.signal(signal.SIGHUP)
+        opened.set()
+        assert all([(await client.reply()).done for client in clients])
+        await ended_well(served.process)
+
+
+async def test_workers_started_with_nohup_hear_no_hangup(tmp_path: Path) -> None:
+    async with ScriptedUpstream(chat_stream()) as u, serving(tmp_path, u.url, under=("nohup",)) as served:
+        before = await served.pids()
+        for pid in (served.process.pid, *before):
+            os.kill(pid, signal.SIGHUP)
+        for _ in range(12):
+            assert (await served.ask("POST", CHAT, r0())).done
+        assert await served.pids() == before
+        served.process.signal()
         await ended_well(served.process)
 
 
@@ -432,6 +466,17 @@ async def test_an_address_in_use_is_told_once(shared: bool, key: str, tmp_path: 
             assert told.count(str(port)) == 1
             assert key in told
             assert "Traceback" not in told
+
+
+def test_an_admin_listener_that_turns_out_to_be_at_the_main_ones_address_is_refused() -> None:
+    """Two names of one host, which the file does not show: the kernel would deal out clients to both listeners."""
+    shared = f"127.0.0.1:{unused_port()}"
+    read = parse(config("http://127.0.0.1:9", listen=shared), source="test", environ={})
+    both = read.model_copy(update={"admin": AdminConfig(listen=shared)})  # as if the file had named it in another way
+    with pytest.raises(CannotListen) as told:
+        supervise(both, 2, lambda _: None)
+    assert (told.value.key, told.value.address) == ("admin.listen", shared)
+    assert told.value.strerror == "Address already in use"
 
 
 async def test_a_wrong_file_is_told_once(tmp_path: Path) -> None:

@@ -48,6 +48,9 @@ PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
             Chosen("otlp", "http/protobuf", "http://t:4318/v1/traces"),
         ),
         ("http://t:4318", {PROTOCOL: "carrier/pigeon"}, Chosen("otlp", "http/json", "http://t:4318/v1/traces")),
+        (None, {ENDPOINT: "tempo:4318"}, None),
+        (None, {ENDPOINT: "http://e:1", TRACES: "tempo:4318"}, Chosen("otlp", "http/json", "http://e:1/v1/traces")),
+        (None, {ENDPOINT: "tempo:4317", PROTOCOL: "grpc"}, Chosen("otlp", "grpc", "tempo:4317")),
     ],
 )
 def test_where_traces_go(endpoint: str | None, environ: Mapping[str, str], chosen: Chosen | None) -> None:
@@ -73,6 +76,74 @@ def test_where_traces_go(endpoint: str | None, environ: Mapping[str, str], chose
 def test_how_new_traces_are_sampled(file: Any, sampler: str, argument: str, sampling: HeadSampling) -> None:
     environ = {"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}
     assert head_sampling(TelemetryConfig(**file), environ) == sampling
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        (
+            ENDPOINT,
+            "tempo:4318",
+            "is no URL that begins with http:// or https:// and names a host; no receiver of traces",
+        ),
+        (ENDPOINT, "http://", "is no URL that begins with http:// or https:// and names a host; no receiver of traces"),
+        (PROTOCOL, "http", "is none of http/json, http/protobuf, grpc; http/json"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http", "is none of http/json, http/protobuf, grpc; http/json"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "is no number of 0.001 or more; 10"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "0", "is no number of 0.001 or more; 10"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "inf", "is no number of 0.001 or more; 10"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "deflate", "is none of gzip, none; none"),
+        ("OTEL_TRACES_SAMPLER_ARG", "50%", "is no number from 0 to 1; 1"),
+        ("OTEL_TRACES_SAMPLER_ARG", "50", "is no number from 0 to 1; 1"),
+        ("OTEL_TRACES_SAMPLER_ARG", "nan", "is no number from 0 to 1; 1"),
+        (
+            "OTEL_TRACES_SAMPLER",
+            "half",
+            "is none of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, "
+            "parentbased_traceidratio; telemetry.sample_ratio",
+        ),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "2k", "is no whole number above 0; 2048"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "0.5", "is no whole number above 0; 500"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "-1", "is no whole number above 0; 256"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4096", "is more than 2048; 2048"),
+        ("OTEL_SDK_DISABLED", "1", "is none of true, false; false"),
+    ],
+)
+async def test_a_value_that_means_nothing_is_told_once_with_what_is_used_instead(
+    name: str, value: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(pools={"m": PoolConfig(endpoints=(EndpointConfig(url="http://127.0.0.1:9"),))})
+    environ = {ENDPOINT: "http://127.0.0.1:9", "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
+    tracing = Tracing(config, Fleet(config), {**environ, name: value})
+    tracing.start()
+    await tracing.stop()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [f"{name}={value} {told} is used"]
+
+
+async def test_values_that_mean_something_are_told_nothing_about(caplog: pytest.LogCaptureFixture) -> None:
+    config = Config(pools={"m": PoolConfig(endpoints=(EndpointConfig(url="http://127.0.0.1:9"),))})
+    environ = {
+        ENDPOINT: "https://collector.example.com:4318",
+        PROTOCOL: "http/json",
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "0.25",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "2.5",
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "GZIP",
+        "OTEL_BSP_MAX_QUEUE_SIZE": "100",
+        "OTEL_BSP_SCHEDULE_DELAY": " 5 ",
+        "OTEL_SDK_DISABLED": "",
+    }
+    tracing = Tracing(config, Fleet(config), environ)
+    tracing.start()
+    await tracing.stop()
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_what_is_told_of_an_endpoint_holds_no_credentials(caplog: pytest.LogCaptureFixture) -> None:
+    assert choose(TelemetryConfig(), {ENDPOINT: "user:hidden@tempo:4318"}) is None
+    assert "tempo:4318" in caplog.text
+    assert "hidden" not in caplog.text
 
 
 def test_the_exporters_own_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +195,7 @@ def test_a_protocol_of_the_extra_says_so_where_that_is_missing(monkeypatch: pyte
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(LookupError, match=r"needs the extra otlp: pip install 'weir-gateway\[otlp\]'"):
+    with pytest.raises(LookupError, match=r"needs the extra otlp: run .*pip install -e '\.\[otlp\]'"):
         make(Chosen("otlp", protocol, "http://t:4317"), {})
 
 

@@ -118,6 +118,9 @@ def test_estimated_tokens_are_not_told_as_the_engines() -> None:
         ("client_error", 404, None, False),
         ("shed", 503, "shed", True),
         ("shed", 429, "429", False),
+        ("shed", 503, "shutting_down", True),
+        ("shed", 200, "shutting_down", True),
+        ("shed", 200, "shed", True),  # a keep-alive had begun the answer
         ("upstream_error", 502, "connect", True),
         ("timeout", 200, "stall_timeout", True),
         ("internal_error", 500, "internal", True),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import subprocess
 from collections.abc import AsyncGenerator, Callable, Mapping
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import uvloop
 
+from tests.fakes.certificate import certified
 from tests.gateway.upstream.lab import TRANSPORTS, Lab
 
 
@@ -42,15 +41,5 @@ async def lab(transport: str) -> AsyncGenerator[Lab]:
 @pytest.fixture(scope="session")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """A server's context with a certificate for 127.0.0.1, and a client's that trusts it."""
-    folder: Path = tmp_path_factory.mktemp("tls")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=weir"
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:TRUE"]
-    subprocess.run(
-        [*command.split(), *names, "-keyout", str(key), "-out", str(certificate)],
-        check=True,
-        capture_output=True,
-    )
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server.load_cert_chain(certificate, key)
+    server, certificate = certified(tmp_path_factory.mktemp("tls"))
     return server, ssl.create_default_context(cafile=certificate)

@@ -979,6 +979,8 @@ async def test_a_certificate_nobody_vouches_for_is_a_connect_error(
     with pytest.raises(TransportError) as caught:
         await lab.start()
     assert (caught.value.kind, caught.value.sent) == ("connect", False)
+    assert "certificate verify failed: self-signed certificate" in str(caught.value)
+    assert "SSL_CERT_FILE" in str(caught.value)
     await lab.until_nothing_is_open()
     server.close()
     lab.loop_errors.clear()  # the server's side of the failed handshake
@@ -992,6 +994,7 @@ async def test_a_peer_that_speaks_no_tls_is_a_connect_error(lab: Lab) -> None:
     with pytest.raises(TransportError) as caught:
         await sending
     assert caught.value.kind == "connect"
+    assert "does it speak TLS on this port?" in str(caught.value)
     await lab.until_nothing_is_open()
 
 

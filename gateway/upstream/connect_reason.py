@@ -1,0 +1,21 @@
+"""Why no connection could be had, in words for the person who set up the engine."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+# OpenSSL's X509_V_ERR_*: self-signed, self-signed in its chain, no issuer at hand, issuer not found
+_UNKNOWN_ISSUER: Final = frozenset((18, 19, 20, 21))
+
+
+def connect_reason(error: OSError) -> str:
+    """Returns what went wrong, and what to do where that can be known."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        remedy = "; is it of a CA of your own? name its file in SSL_CERT_FILE"
+        known = error.verify_code not in _UNKNOWN_ISSUER
+        return f"certificate verify failed: {error.verify_message}{'' if known else remedy}"
+    reason: str | None = getattr(error, "reason", None) if isinstance(error, ssl.SSLError) else None
+    if reason:
+        return f"TLS failed: {reason.lower().replace('_', ' ')}; does it speak TLS on this port?"
+    return error.strerror or type(error).__name__

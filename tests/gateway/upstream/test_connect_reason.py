@@ -1,0 +1,37 @@
+"""Why no connection could be had, in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import ssl
+
+import pytest
+
+from gateway.upstream.connect_reason import connect_reason
+
+
+def refused_certificate(code: int, message: str) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, f"[SSL: CERTIFICATE_VERIFY_FAILED] {message} (_ssl.c:1006)")
+    error.verify_code, error.verify_message = code, message
+    return error
+
+
+@pytest.mark.parametrize("code", [18, 19, 20, 21])
+def test_a_certificate_of_an_unknown_issuer_says_how_to_make_it_known(code: int) -> None:
+    told = connect_reason(refused_certificate(code, "unable to get local issuer certificate"))
+    assert told.startswith("certificate verify failed: unable to get local issuer certificate")
+    assert "SSL_CERT_FILE" in told
+
+
+@pytest.mark.parametrize(
+    ("code", "message"), [(10, "certificate has expired"), (62, "Hostname mismatch, certificate is not valid for 'x'.")]
+)
+def test_one_that_is_wrong_itself_says_only_why(code: int, message: str) -> None:
+    assert connect_reason(refused_certificate(code, message)) == f"certificate verify failed: {message}"
+
+
+def test_other_errors_are_told_as_the_system_does() -> None:
+    assert connect_reason(OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))) == "Connection refused"
+    assert connect_reason(ConnectionResetError()) == "ConnectionResetError"
+    assert connect_reason(ssl.SSLError()) == "SSLError"
