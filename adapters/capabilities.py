@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, get_args
 
+from .foreign_fields import GUIDED, SHAPES, asks
 from .json_values import as_list, as_object, objects
 from .types import GatewayRequest, Unsupported
 
@@ -49,6 +50,14 @@ Capability = Literal[
     "n",
     "seed",
     "logit_bias",
+    # fields of single engines (foreign_fields)
+    "structured_outputs",
+    "bare_json_schema",
+    "regex",
+    "ebnf",
+    "grammar",
+    "prompt_logprobs",
+    "return_token_ids",
 ]
 Capabilities = frozenset[Capability]
 
@@ -122,6 +131,26 @@ _LACKS: Mapping[str, tuple[Capability, ...]] = {
     ),
 }
 
+_FOREIGN: Mapping[str, Capability] = {
+    **dict.fromkeys((*GUIDED, "structured_outputs"), "structured_outputs"),
+    "json_schema": "bare_json_schema",
+    "regex": "regex",
+    "ebnf": "ebnf",
+    "grammar": "grammar",
+    "prompt_logprobs": "prompt_logprobs",
+    "return_token_ids": "return_token_ids",
+}
+_KNOWS_FOREIGN: Mapping[str, tuple[Capability, ...]] = {
+    "vllm": ("structured_outputs", "prompt_logprobs", "return_token_ids"),
+    "sglang": ("bare_json_schema", "regex", "ebnf", "return_token_ids"),
+    "llamacpp": ("bare_json_schema", "grammar"),
+    "lmdeploy": ("return_token_ids",),
+    "tgi": (),
+    "ollama": (),
+    "lightllm": (),
+}
+"""What engines have of those; one that is not here may have all."""
+
 _SINCE: Mapping[str, Mapping[Capability, tuple[int, ...]]] = {
     "vllm": {"forced_tool_choice": (0, 8, 3)},
     "ollama": dict.fromkeys(("logprobs", "top_logprobs", "text_logprobs", "streamed_text_logprobs"), (0, 12, 11)),
@@ -132,8 +161,8 @@ _SINCE: Mapping[str, Mapping[Capability, tuple[int, ...]]] = {
 _BUILT = re.compile(r"dev|^v?0\.0\.0")
 _VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
-_CHAT_FIELDS = frozenset(("tools", "response_format", "logprobs", "top_logprobs", "n"))
-_TEXT_FIELDS = frozenset(("response_format", "logprobs", "n", "echo", "suffix"))
+_CHAT_FIELDS = frozenset(("tools", "response_format", "logprobs", "top_logprobs", "n", *_FOREIGN))
+_TEXT_FIELDS = frozenset(("response_format", "logprobs", "n", "echo", "suffix", *_FOREIGN))
 _FORMATS: Mapping[str, Capability] = {"json_object": "json_object", "json_schema": "json_schema"}
 _PARTS: Mapping[str, Capability] = {"image_url": "images", "input_audio": "audio"}
 _EMBEDDINGS: Capabilities = frozenset(("embeddings",))
@@ -149,6 +178,7 @@ class _Remedy(NamedTuple):
     instead: str
 
 
+_FORMAT_INSTEAD = "send a response_format json_schema"
 _REMEDIES: Mapping[Capability, _Remedy] = {
     "embeddings": _Remedy("model", "make embeddings", "ask for a model of another engine"),
     "tools": _Remedy("tools", "call tools", "leave tools out"),
@@ -167,6 +197,13 @@ _REMEDIES: Mapping[Capability, _Remedy] = {
     "n": _Remedy("n", "give more than one choice", "send the request n times"),
     "echo": _Remedy("echo", "repeat the prompt", "put the prompt before the answer yourself"),
     "suffix": _Remedy("suffix", "write what comes before a suffix", "leave suffix out"),
+    "structured_outputs": _Remedy("structured_outputs", "keep to guided_* or structured_outputs", _FORMAT_INSTEAD),
+    "bare_json_schema": _Remedy("json_schema", "keep to a json_schema outside of response_format", _FORMAT_INSTEAD),
+    "regex": _Remedy("regex", "keep to a regex", _FORMAT_INSTEAD),
+    "ebnf": _Remedy("ebnf", "keep to an ebnf", _FORMAT_INSTEAD),
+    "grammar": _Remedy("grammar", "keep to a grammar", _FORMAT_INSTEAD),
+    "prompt_logprobs": _Remedy("prompt_logprobs", "tell the prompt's log-probabilities", "leave prompt_logprobs out"),
+    "return_token_ids": _Remedy("return_token_ids", "tell token ids", "leave return_token_ids out"),
 }
 """All that can be needed, and the order in which it is told."""
 
@@ -174,6 +211,8 @@ _REMEDIES: Mapping[Capability, _Remedy] = {
 def capabilities(engine: str, version: str = "") -> Capabilities:
     """Returns what an engine can do: all there is if it is not known, and what the newest can if its version is not."""
     able = EVERYTHING.difference(_LACKS.get(engine, ()))
+    if engine in _KNOWS_FOREIGN:
+        able = able.difference(set(_FOREIGN.values()).difference(_KNOWS_FOREIGN[engine]))
     since = _SINCE.get(engine)
     found = _VERSION.match(version)
     if since is None or found is None or _BUILT.search(version):
@@ -212,7 +251,9 @@ def unsupported(engine: str, missing: Capabilities, request: GatewayRequest) -> 
         missing: What it lacks of what is ``needed``; at least one.
         request: The client's call.
     """
-    param, cannot, instead = next(remedy for capability, remedy in _REMEDIES.items() if capability in missing)
+    lack = next(capability for capability in _REMEDIES if capability in missing)
+    param, cannot, instead = _REMEDIES[lack]
+    param = next((field for field, needs in _FOREIGN.items() if needs == lack and request.body.get(field)), param)
     message = f"{engine} cannot {cannot} ({param} of {request.path}): {instead}"
     return Unsupported(message, param)
 
@@ -272,4 +313,7 @@ def _common_needs(body: Mapping[str, Any]) -> Iterator[Capability]:
     if (wanted := as_object(body.get("response_format"))) is not None:
         kind = wanted.get("type")
         if isinstance(kind, str) and (capability := _FORMATS.get(kind)) is not None:
+            yield capability
+    for field, capability in _FOREIGN.items():
+        if (value := body.get(field)) is not None and asks(value, SHAPES[field]):
             yield capability

@@ -9,7 +9,8 @@ import pytest
 
 from adapters import ADAPTERS
 from adapters.bodies import read_object
-from adapters.foreign_fields import SHAPES
+from adapters.capabilities import capabilities, needed
+from adapters.foreign_fields import SHAPES, asks
 from adapters.types import GatewayRequest, Operation, Unsupported, UpstreamRequest
 
 Json = dict[str, Any]
@@ -43,6 +44,17 @@ def encode(name: str, operation: Operation, fields: Json) -> UpstreamRequest:
 
 def test_every_engine_says_what_it_knows() -> None:
     assert KNOWN.keys() == ADAPTERS.keys()
+
+
+@generates
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_request_is_not_sent_to_an_engine_that_would_refuse_it(operation: Operation, name: str) -> None:
+    for field, nothing in SHAPES.items():
+        for value in ({"type": "object"}, "x", 0, 1, True, *nothing):
+            body: Json = {"model": "m", "messages": [], "prompt": "hi", field: value}
+            asked = GatewayRequest("r", operation, PATHS[operation], "POST", "m", False, b"", body, 1)
+            able = needed(asked) <= capabilities(name)
+            assert able is (field in KNOWN[name] or not asks(value, nothing)), (field, value)
 
 
 @generates
