@@ -55,12 +55,14 @@ def sampling_options(body: Mapping[str, Any], dropped: list[str]) -> Json:
     The names of those that are left out are added to ``dropped``.
 
     Raises:
-        EngineFailed: A value of a wrong type (400, names the field).
+        EngineFailed: A value of a wrong type, or a limit of 0 (400, names the field).
     """
     options = given_options(body, dropped)
     for field, option in SAMPLING.items():
         if (value := body.get(field)) is not None:
             options[option] = _number(value, field)
+            if option == "num_predict" and value == 0:  # it would be no limit
+                raise invalid(field, "must be at least 1")
     if (stop := body.get("stop")) is not None:
         options["stop"] = _stops(stop, "stop")
     return options

@@ -223,6 +223,16 @@ def test_wrong_types_are_refused_since_the_engine_would_call_them_its_own_failur
     assert (error.code, error.param) == ("invalid_value", param)
 
 
+@pytest.mark.parametrize("operation", ["chat", "text_completion"])
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_a_limit_of_no_token_is_refused_since_the_engine_would_take_it_for_none(
+    field: str, operation: Operation
+) -> None:
+    error = refused({**HI, "prompt": "hi", field: 0}, operation)
+    assert (error.code, error.param) == ("invalid_value", field)
+    assert chat(max_tokens=-1)["options"] == {"num_predict": -1}, "Ollama's own word for no limit"
+
+
 # --- chat: messages
 
 
