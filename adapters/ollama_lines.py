@@ -120,8 +120,9 @@ class AnswerLines:
     def _apart(self, text: str, thinking: str) -> tuple[str, str]:
         """Old templates leave the thinking in the text."""
         tags = self._tags
-        if thinking:
-            tags.done = True
+        if thinking and not tags.done:
+            held = tags.rest()
+            return held.answer + text, held.reasoning + thinking
         if tags.done or not text:
             return text, thinking
         reasoning, answer = tags.split(text)

@@ -71,9 +71,14 @@ class ThinkTags:
 
 def split_delta(tags: ThinkTags, delta: Json, *, last: bool) -> bool:
     """Takes the thinking out of a chunk's text, in place. Returns whether anything changed."""
-    if delta.get("reasoning_content") or delta.get("reasoning"):
-        tags.done = True  # the engine does it itself
     text = delta.get("content")
+    if not tags.done and (theirs := delta.get("reasoning_content") or delta.get("reasoning")):
+        held = tags.rest()  # the engine does it itself
+        if held.reasoning and isinstance(theirs, str):
+            delta["reasoning_content"] = delta["reasoning"] = held.reasoning + theirs
+        if held.answer and isinstance(text, str | None):
+            delta["content"] = held.answer + (text or "")
+        return any(held)
     if tags.done or not isinstance(text, str | None):
         return False
     reasoning, answer = tags.split(text) if text else Parts("", "")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.answer_ids import AnswerIds
+from adapters.ollama import OLLAMA
 from adapters.openai_answer import WholeAnswer
 from adapters.openai_stream import OpenAiStream
 from adapters.think_tags import ThinkTags
@@ -90,6 +91,25 @@ def test_thinking_is_output_and_its_tag_is_not() -> None:
 def test_an_engine_that_takes_thinking_apart_itself_is_left_alone() -> None:
     stream = [chunk({"reasoning_content": "r"}), chunk({"content": "<think>"}), chunk({"content": " is a tag"}, "stop")]
     assert streamed(stream) == ("r", "<think> is a tag", 3)
+
+
+@pytest.mark.parametrize(
+    ("before", "reasoning", "answer"),
+    [("  ", "r", "  a"), ("<thi", "r", "<thia"), ("<think>x</thi", "x</thir", "a"), ("\n<think>", "r", "a")],
+)
+def test_what_is_held_back_when_an_engine_begins_to_take_thinking_apart_is_not_lost(
+    before: str, reasoning: str, answer: str
+) -> None:
+    for key in ("reasoning", "reasoning_content"):
+        chunks = [chunk({"content": before}), chunk({key: "r"}), chunk({"content": "a"}), chunk({}, "stop")]
+        assert streamed(chunks)[:2] == (reasoning, answer)
+    decoder = OLLAMA.stream_decoder(call(HI))
+    lines = [{"content": before}, {"content": "", "thinking": "r"}, {"content": "a"}]
+    messages = [json.dumps({"message": message, "done": False}).encode() + b"\n" for message in lines]
+    out = b"".join(map(decoder.feed, messages)) + decoder.feed(b'{"message": {"content": ""}, "done": true}\n')
+    deltas = [json.loads(event[6:])["choices"][0]["delta"] for event in out.split(b"\n\n") if event]
+    assert "".join(delta.get("reasoning") or "" for delta in deltas) == reasoning
+    assert "".join(delta.get("content") or "" for delta in deltas) == answer
 
 
 def test_plain_chunks_pass_by_the_template_after_the_thinking() -> None:
