@@ -251,8 +251,7 @@ def unsupported(engine: str, missing: Capabilities, request: GatewayRequest) -> 
         missing: What it lacks of what is ``needed``; at least one.
         request: The client's call.
     """
-    lack = next(capability for capability in _REMEDIES if capability in missing)
-    param, cannot, instead = _REMEDIES[lack]
+    lack, (param, cannot, instead) = next(remedy for remedy in _REMEDIES.items() if remedy[0] in missing)
     param = next((field for field, needs in _FOREIGN.items() if needs == lack and request.body.get(field)), param)
     message = f"{engine} cannot {cannot} ({param} of {request.path}): {instead}"
     return Unsupported(message, param)
