@@ -154,6 +154,8 @@ def _untaken(body: Mapping[str, Any]) -> Iterator[str]:
     for field in _UNREAD_SAMPLING:
         if body.get(field):  # 0 and {} ask for nothing
             yield field
+    if body.get("parallel_tool_calls") is False and body.get("tools"):
+        yield "parallel_tool_calls"  # taken, and passed over
     for field, out_of_bounds in _OUT_OF_BOUNDS.items():
         value = body.get(field)
         if isinstance(value, int | float) and out_of_bounds(value):

@@ -78,7 +78,13 @@ def chat(body: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
     native: Json = {"messages": native_messages(body.get("messages")), **_shared(body, dropped)}
     if tools := _tools(body):
         native["tools"] = tools
-    if (think := _think(body)) is not None:
+    think = _think(body)
+    thinks = _thinks(body)
+    if thinks is not None:
+        dropped.remove("chat_template_kwargs")
+        if think is None and not thinks:  # to think is the way of a model that can; of another it would be refused
+            think = False
+    if think is not None:
         native["think"] = think
     if body.get("logprobs"):
         native["logprobs"] = True
@@ -211,6 +217,15 @@ def _tools(body: Mapping[str, Any]) -> list[Json]:
         given = {key: value for key, value in function.items() if value is not None}
         tools.append({"type": "function", "function": given})
     return tools
+
+
+def _thinks(body: Mapping[str, Any]) -> bool | None:
+    """``enable_thinking``, other engines' switch; None if ``chat_template_kwargs`` do not hold it, or hold more."""
+    match as_object(body.get("chat_template_kwargs")):
+        case {"enable_thinking": bool(thinks), **others} if not others:
+            return thinks
+        case _:
+            return None
 
 
 def _think(body: Mapping[str, Any]) -> Any:

@@ -160,6 +160,13 @@ def test_sampling_that_the_engine_cannot_do_is_left_out_and_named(
     assert sent({field: value}, operation) == ({}, (field,))
 
 
+def test_one_tool_call_at_a_time_is_what_the_engine_does_not_see_to() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert sent({"tools": tools, "parallel_tool_calls": False}) == ({"tools": tools}, ("parallel_tool_calls",))
+    for fields in ({"tools": tools, "parallel_tool_calls": True}, {"parallel_tool_calls": False}):
+        assert sent(fields) == (fields, ())
+
+
 def test_a_logit_bias_of_nothing_is_left_out_unnamed() -> None:
     assert sent({"logit_bias": {}}) == ({}, ())
 

@@ -110,6 +110,22 @@ def test_reasoning_effort_becomes_think(effort: str, think: bool | str) -> None:
     assert chat(reasoning={"effort": effort})["think"] == think
 
 
+@pytest.mark.parametrize(
+    ("fields", "think", "left_out"),
+    [
+        ({"chat_template_kwargs": {"enable_thinking": False}}, False, ()),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, None, ()),
+        ({"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"}, "low", ()),
+        ({"chat_template_kwargs": {"enable_thinking": False, "x": 1}}, None, ("chat_template_kwargs",)),
+        ({"chat_template_kwargs": {"enable_thinking": "no"}}, None, ("chat_template_kwargs",)),
+        ({"chat_template_kwargs": {}}, None, ("chat_template_kwargs",)),
+    ],
+)
+def test_other_engines_switch_of_thinking_is_obeyed(fields: Json, think: bool | str | None, left_out: Any) -> None:
+    assert chat(**fields).get("think") == think
+    assert dropped({**HI, **fields}) == left_out
+
+
 @pytest.mark.parametrize("think", [True, False, "low"])
 def test_the_engines_own_think_is_passed_on(think: bool | str) -> None:
     assert chat(think=think)["think"] == think
