@@ -126,6 +126,8 @@ class Proxy:
         pool, record = call.pool, call.record
         pool.retries.request(record.received_s)
         tried: frozenset[str] = frozenset()
+        unasked = 0  # of them, those whose engines cannot do it
+        told: GatewayError | None = None  # by one that was asked
         needs = needed(call.request)
         began_s = perf_counter()
         call.prompt, call.query = await pool.prompts.read(call.request, needs)
@@ -149,11 +151,16 @@ class Proxy:
             if call.committed and call.request.stream and not call.opaque:
                 await self._resumes.go_on(call, error, call.query._replace(tried=tried), self._attempt)
                 return
-            if not (error.retryable or error.elsewhere) or call.committed or len(tried) >= pool.config.retries.attempts:
-                raise error
+            if error.elsewhere:
+                unasked += 1
+            else:
+                told = error
+            made = len(tried) - unasked
+            if not (error.retryable or error.elsewhere) or call.committed or made >= pool.config.retries.attempts:
+                raise told or error
             attempt = chosen(pool, call.query._replace(tried=tried), perf_counter())
-            if attempt is None or not pool.retries.take(perf_counter()):
-                raise error
+            if attempt is None or not (error.elsewhere or pool.retries.take(perf_counter())):
+                raise told or error
             self._metrics.retried(pool.name, error.error_type or error.code)
             # Neither a refused connection nor an engine that lacks something tells anything about the next endpoint
             if error.error_type != "connect" and not error.elsewhere:

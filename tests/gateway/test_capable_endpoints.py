@@ -125,6 +125,39 @@ async def test_a_retry_goes_only_where_it_can_be_served() -> None:
             assert not limited.requests
 
 
+# What only the engine's codec knows that it cannot do
+FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+BESIDE_TOOLS: dict[str, Any] = {"tools": FORCED["tools"], "response_format": FORMAT}
+
+
+async def test_engines_that_were_not_asked_are_no_attempts_however_many_there_are() -> None:
+    async with AsyncExitStack() as stack:
+        made = [await stack.enter_async_context(ScriptedUpstream(answer)) for _ in range(6)]
+        engines = ["tgi"] * 5 + ["vllm"]
+        endpoints = [
+            {"url": u.url, "engine": e, "id": f"{e}{i}"} for i, (u, e) in enumerate(zip(made, engines, strict=True))
+        ]
+        retries = {"attempts": 1, "budget": 0}
+        gw = await stack.enter_async_context(
+            running_gateway(config(*endpoints, pool_options={"retries": retries, "routing": {"policy": "round_robin"}}))
+        )
+        for _ in range(6):
+            reply = await gw.post(r0(**BESIDE_TOOLS))
+            assert (reply.status, reply.header("x-weir-endpoint")) == (200, "vllm5"), reply.body
+        assert not any(upstream.requests for upstream in made[:-1])
+
+
+async def test_what_an_engine_said_that_was_asked_is_told_and_not_that_another_cannot_do_it() -> None:
+    busy = json_answer({"error": {"message": "full", "code": 503}}, 503)
+    async with ScriptedUpstream(busy) as able, ScriptedUpstream(answer) as limited:
+        endpoints = [{"url": able.url, "engine": "vllm"}, {"url": limited.url, "engine": "tgi"}]
+        async with running_gateway(config(*endpoints)) as gw:
+            for _ in range(4):
+                reply = await gw.post(r0(**BESIDE_TOOLS))
+                assert (reply.status, reply.error["code"]) == (503, "engine_busy")
+            assert not limited.requests
+
+
 async def test_a_server_of_no_known_engine_gets_everything() -> None:
     async with pool("openai") as (gw, engines):
         asked: dict[str, Any] = {**FORCED, "n": 2, "logprobs": True, "response_format": {"type": "json_object"}}
