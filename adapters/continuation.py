@@ -132,6 +132,11 @@ def unfit(request: GatewayRequest) -> str | None:
     return None
 
 
+def counts(engine: str) -> bool:
+    """Whether that engine can be asked how many tokens a text has."""
+    return engine in _COUNTS
+
+
 def token_a_chunk(engine: str) -> bool:
     """Whether each chunk of plain text is one token there; others join what has waited."""
     return engine in _TOKEN_A_CHUNK
@@ -162,13 +167,19 @@ def said_again(engine: str, operation: Operation, text: str) -> str:
     return text.rstrip() if _recipe(engine, operation).trims else text
 
 
+def cut_in_stop(request: GatewayRequest, pieces: list[str]) -> bool:
+    """Whether what has been said ends like the beginning of a stop string, which nobody can tell from a text."""
+    text = "".join(pieces)
+    return any(text.endswith(stop[:size]) for stop in _stops(request) for size in range(1, len(stop)))
+
+
 def rest(engine: str, request: GatewayRequest, pieces: list[str], counted: Counted | None) -> Rest | str:
     """Returns what to ask an engine that goes on.
 
     Args:
         engine: Its name; one that ``goes_on``.
         request: The client's, ``whole_again``.
-        pieces: What has been said.
+        pieces: What has been said; not ``cut_in_stop``.
         counted: The tokens of that; None if they were not counted.
 
     Returns:
@@ -176,8 +187,6 @@ def rest(engine: str, request: GatewayRequest, pieces: list[str], counted: Count
     """
     recipe = _recipe(engine, request.operation)
     text = "".join(pieces)
-    if any(text.endswith(stop[:size]) for stop in _stops(request) for size in range(1, len(stop))):
-        return "it had broken off in what may be a stop string"
     told = said_again(engine, request.operation, text)
     estimated = counted is None
     if counted is None:

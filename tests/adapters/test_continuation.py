@@ -11,7 +11,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters import ADAPTERS
-from adapters.continuation import Counted, Rest, count_in, count_request, goes_on, is_counted, rest, said_again, unfit
+from adapters.continuation import (
+    Counted,
+    Rest,
+    count_in,
+    count_request,
+    cut_in_stop,
+    goes_on,
+    is_counted,
+    rest,
+    said_again,
+    unfit,
+)
 from adapters.joined_stream import JoinedStream, NotJoined
 from adapters.openai_stream import OpenAiStream
 from adapters.said import FINISHED, MOST_BYTES, TOO_LONG, Said
@@ -287,8 +298,9 @@ def test_a_prompt_of_token_ids_is_unfit() -> None:
 
 
 def test_the_beginning_of_a_stop_string_is_not_gone_on_from() -> None:
-    assert rest("llamacpp", asking(stop="END"), ["a", " E"], None) == "it had broken off in what may be a stop string"
-    assert isinstance(rest("llamacpp", asking(stop=["END"]), ["a", " E "], None), Rest)
+    assert cut_in_stop(asking(stop="END"), ["a", " E"])
+    assert cut_in_stop(asking(stop=["x", "END"]), ["a", " E", "N"])
+    assert not cut_in_stop(asking(stop=["END"]), ["a", " E "])
 
 
 UNFIT: list[tuple[dict[str, Any], str]] = [
