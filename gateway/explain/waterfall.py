@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -32,6 +33,9 @@ _COLOURS = {
     "client_write_wait": "red",
     "gateway": "cyan",
 }
+
+# How a request ended, before why it took so long; what is in brackets may hold a colon of its own.
+_ENDING = re.compile(r"^(?:[^:(]|:(?! )|\([^)]*\))*: ")
 
 
 def waterfall(told: Explanation) -> RenderableType:
@@ -66,7 +70,7 @@ def listing(calls: Sequence[Explanation]) -> RenderableType:
         ttft = "-" if call["ttft_s"] is None else written(call["ttft_s"])
         table.add_row(
             _shown(call["request_id"]), call["received"][:19], written(call["duration_s"]), ttft, call["outcome"],
-            Text(call["verdict"].partition(": ")[2] or call["verdict"]),
+            Text(_ENDING.sub("", call["verdict"], count=1) or call["verdict"]),
         )  # fmt: skip
     return table
 

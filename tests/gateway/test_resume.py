@@ -322,8 +322,42 @@ async def test_the_record_tells_of_both_attempts_and_its_phases_sum_up() -> None
         assert told["input_tokens"] == PROMPT_TOKENS
         assert sum(part["duration_s"] for part in told["phases"]) == pytest.approx(told["duration_s"])
         assert all(part["duration_s"] >= 0 for part in told["phases"])
+        assert (told["resume"], told["not_resumed"]) == ("resumed", None)
         assert "resume" in {part["name"] for part in told["phases"]}
         assert "resumed at b after it had broken off (a: truncated_stream)" in told["verdict"]
+
+
+async def test_the_record_tells_why_a_second_break_was_not_gone_on_with() -> None:
+    async with (
+        ScriptedUpstream(storyteller(STORY, breaks_after=3)) as a,
+        ScriptedUpstream(storyteller(STORY, breaks_after=3)) as b,
+        running_gateway(pool(a.url, b.url)) as gw,
+    ):
+        reply = await gw.post(r0())
+        assert reply.content() == "".join(STORY[:6])
+        told = (await gw.get(f"/weir/requests/{reply.header('x-request-id')}")).json()
+        assert [each["resumes"] for each in told["attempts"]] == [False, True]
+        assert told["resume"] == "no_endpoint"
+        assert told["not_resumed"] == "no other endpoint with the same weights takes traffic"
+        assert f"not resumed ({told['not_resumed']})" in told["verdict"]
+
+
+async def test_the_record_of_a_refusal_to_go_on_has_none_of_the_engines_words() -> None:
+    refusal = json_answer({"error": {"message": "the secret prompt", "code": 400}}, 400)
+
+    def answer(request: Any) -> Script:
+        return refusal if request.json()["messages"][-1]["role"] == "assistant" else chat_stream()
+
+    async with (
+        ScriptedUpstream(storyteller(STORY, breaks_after=3)) as a,
+        ScriptedUpstream(answer) as b,
+        running_gateway(pool(a.url, b.url)) as gw,
+    ):
+        reply = await broken_at_a(gw, r0())
+        record = await gw.get(f"/weir/requests/{reply.header('x-request-id')}")
+        assert record.json()["resume"] == "failed"
+        assert "asked in vain: b: client_error; no other endpoint" in record.json()["verdict"]
+        assert b"secret" not in record.body
 
 
 async def test_the_same_model_of_the_same_engine_is_taken_for_equal() -> None:
