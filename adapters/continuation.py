@@ -46,11 +46,12 @@ _TOKEN_A_CHUNK = frozenset(("llamacpp",))
 _COUNTS = frozenset(("llamacpp", "vllm", "sglang", "tgi"))
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
+_COUNTED_BY = (*_LIMITS, "min_tokens")
 # Fields that mean the same to the rest of an answer as to the whole of it.
 _CARRIED = frozenset(
     (
         *("model", "messages", "prompt", "stream", "stream_options", "user", "metadata", "store", "service_tier"),
-        *("temperature", "top_p", "top_k", "min_p", "logit_bias", "stop", "seed", "min_tokens", *_LIMITS),
+        *("temperature", "top_p", "top_k", "min_p", "logit_bias", "stop", "seed", *_COUNTED_BY),
         *("safety_identifier", "prompt_cache_key", "ignore_eos", "cache_prompt", "priority", "chat_template_kwargs"),
     )
 )
@@ -120,6 +121,9 @@ def unfit(request: GatewayRequest) -> str | None:
             continue
         if not any(value == nothing and _is_bool(value) is _is_bool(nothing) for nothing in _NOTHING.get(key, ())):
             return f"the request's {key} cannot be carried over"
+    for key in _COUNTED_BY:
+        if body.get(key) is not None and body[key].__class__ is not int:  # engines take 5.0 and "5" for 5
+            return f"the request's {key} is no whole number"
     if body.get("seed") is not None and body.get("temperature") != 0:
         return "a seed asks for the same answer every time"
     if (as_object(body.get("stream_options")) or {}).get("continuous_usage_stats"):
@@ -154,7 +158,7 @@ def is_counted(request: GatewayRequest, pieces: list[str]) -> bool:
 
 def is_limited(request: GatewayRequest) -> bool:
     """Whether the request says how many tokens there may be, so that it matters how many there were."""
-    return any(request.body.get(key) is not None for key in (*_LIMITS, "min_tokens"))
+    return any(request.body.get(key) is not None for key in _COUNTED_BY)
 
 
 def whole_again(request: GatewayRequest) -> GatewayRequest:
@@ -200,10 +204,10 @@ def rest(engine: str, request: GatewayRequest, pieces: list[str], counted: Count
         add |= recipe.flags
     ended = False
     for key in _LIMITS:
-        if isinstance(most := request.body.get(key), int):
+        if (most := request.body.get(key)) is not None:
             ended = ended or 0 <= most <= counted.given
             add[key] = max(most - counted.given, 1) if most >= 0 else most
-    if isinstance(least := request.body.get("min_tokens"), int):
+    if (least := request.body.get("min_tokens")) is not None:
         add["min_tokens"] = max(least - counted.given, 0)
     try:
         raw = edit(request.raw, request.body, add=add)

@@ -46,8 +46,14 @@ class Said:
     def bound(self) -> None:
         """Gives up what has grown too large; to be called now and then while plain chunks pass."""
         if len(self.quoted) > MOST_BYTES:
-            self.unfit = self.unfit or TOO_LONG
+            self.unfit = TOO_LONG
             self.quoted.clear()
+
+    def back_to(self, quoted_bytes: int, unfit: str | None) -> None:
+        """Takes back what came since there was so much: the client is not given it. What was given up stays so."""
+        if self.unfit != TOO_LONG:
+            del self.quoted[quoted_bytes:]
+            self.unfit = unfit
 
     def pieces(self) -> list[str] | None:
         """Returns the pieces of text, or None if they cannot be read."""

@@ -219,6 +219,7 @@ class Resumes:
         further.chosen_s = perf_counter()  # counting was no part of the attempt
         # Once it is sent, the longer request is needed no more, as the client's own is not
         call.request, kept.rest = asked.request, asked._replace(request=kept.request)
+        del whole, asked
         kept.live, kept.joined = False, None
         before, record.usage = record.usage, None
         try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from adapters.types import GatewayRequest
 from tests.fakes.gateway import RunningGateway, config, running_gateway
 from tests.fakes.raw_client import Reply, r0, request_bytes, t0
 from tests.fakes.resuming import WITH_USAGE, broken_at_a, pool, usage_of
@@ -302,6 +304,25 @@ async def test_a_client_that_leaves_while_it_goes_on_ends_it_at_the_engine() -> 
         assert b.requests
         await eventually(lambda: all(request.left.is_set() for request in b.requests))
         await gw.at_rest()
+
+
+async def test_while_it_goes_on_no_further_copy_of_its_prompt_is_kept() -> None:
+    never = asyncio.Event()
+    ask = r0(messages=[{"role": "user", "content": "of no other test"}])
+    async with (
+        ScriptedUpstream(storyteller(STORY, breaks_after=3)) as a,
+        ScriptedUpstream([head(200, "sse"), role(), tok(" going on"), gate(never)]) as b,
+        running_gateway(pool(a.url, b.url)) as gw,
+    ):
+        for _ in range(2):
+            async with gw.connect() as client:
+                await client.send(request_bytes("POST", "/v1/chat/completions", ask))
+                if b"x-weir-endpoint: a" in await client.read_until(b" going on"):
+                    requests = [each for each in gc.get_objects() if isinstance(each, GatewayRequest)]
+                    held = [each for each in requests if b"of no other test" in each.raw]
+                    assert [each for each in held if each.body or STORY[0].encode() in each.raw] == []
+                    return
+        raise AssertionError("a was never asked")
 
 
 async def test_the_record_tells_of_both_attempts_and_its_phases_sum_up() -> None:
