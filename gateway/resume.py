@@ -27,7 +27,7 @@ from adapters.continuation import (
 )
 from adapters.joined_stream import JoinedStream
 from adapters.openai_stream import OpenAiStream
-from adapters.said import Said
+from adapters.said import Room, Said
 from adapters.types import EngineFailed, GatewayRequest, Operation, StreamDecoder
 from policies.types import RouteQuery
 
@@ -55,7 +55,6 @@ _ALONE = "no other endpoint of the pool is declared to have the same weights"
 _NO_TIME = "the request's time is used up"
 _NO_COUNT = "no engine that could go on counts tokens, and their number is limited"
 _NO_RECIPE = "its engine cannot go on with such an answer exactly"
-_NO_ROOM = f"{ROOM_BYTES >> 20} MiB of other open requests are kept already"
 
 
 @dataclass(slots=True)
@@ -110,11 +109,11 @@ class Resumes:
     """Keeps what it takes, within ``ROOM_BYTES``, and goes on.
 
     Attributes:
-        kept_bytes: Of the prompts that are kept now.
+        room: What is kept now, prompts and texts.
     """
 
     def __init__(self, metrics: Metrics) -> None:
-        self.kept_bytes = 0
+        self.room = Room(ROOM_BYTES)
         self._metrics = metrics
         self._equals: dict[str, tuple[Endpoint, ...]] = {}
 
@@ -133,24 +132,27 @@ class Resumes:
         request = call.request
         if not any(_may(endpoint, other, request.operation) for other in equals):
             return decoder, None
-        call.not_kept = unfit(request) or ("" if self.kept_bytes + len(request.raw) <= ROOM_BYTES else _NO_ROOM)
+        call.not_kept = unfit(request) or ("" if self.room.has(len(request.raw)) else self.room.full)
         if call.not_kept:
             return decoder, None
         decoder.said = Said()
         return decoder, Kept(request._replace(body={}), decoder.said, token_a_chunk(endpoint.adapter.name))
 
     def keep(self, call: Call, kept: Kept) -> None:
-        """The stream has begun. Nothing is kept if others that began since ``listen`` have taken the room."""
-        if self.kept_bytes + len(kept.request.raw) > ROOM_BYTES:
-            call.not_kept = _NO_ROOM
-            return
-        self.kept_bytes += len(kept.request.raw)
-        call.kept = kept
+        """The stream has begun. Nothing is kept if nobody goes on from such a beginning, or if others took the room."""
+        if kept.said.unfit is not None:
+            call.not_kept = kept.said.unfit
+        elif not self.room.take(len(kept.request.raw)):
+            call.not_kept = self.room.full
+        else:
+            kept.said.room = self.room
+            call.kept = kept
 
     def forget(self, call: Call) -> None:
         """Lets go of what is kept for a call, if anything is."""
         if call.kept is not None:
-            self.kept_bytes -= len(call.kept.request.raw)
+            self.room.take(-len(call.kept.request.raw))
+            call.kept.said.leave()
             call.kept = None
 
     # --- when it has broken off
