@@ -46,11 +46,12 @@ _TOKEN_A_CHUNK = frozenset(("llamacpp",))
 _COUNTS = frozenset(("llamacpp", "vllm", "sglang", "tgi"))
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
+_COUNTED_BY = (*_LIMITS, "min_tokens")
 # Fields that mean the same to the rest of an answer as to the whole of it.
 _CARRIED = frozenset(
     (
         *("model", "messages", "prompt", "stream", "stream_options", "user", "metadata", "store", "service_tier"),
-        *("temperature", "top_p", "top_k", "min_p", "logit_bias", "stop", "seed", "min_tokens", *_LIMITS),
+        *("temperature", "top_p", "top_k", "min_p", "logit_bias", "stop", "seed", *_COUNTED_BY),
         *("safety_identifier", "prompt_cache_key", "ignore_eos", "cache_prompt", "priority", "chat_template_kwargs"),
     )
 )
@@ -120,6 +121,9 @@ def unfit(request: GatewayRequest) -> str | None:
             continue
         if not any(value == nothing and _is_bool(value) is _is_bool(nothing) for nothing in _NOTHING.get(key, ())):
             return f"the request's {key} cannot be carried over"
+    for key in _COUNTED_BY:
+        if body.get(key) is not None and body[key].__class__ is not int:  # engines take 5.0 and "5" for 5
+            return f"the request's {key} is no whole number"
     if body.get("seed") is not None and body.get("temperature") != 0:
         return "a seed asks for the same answer every time"
     if (as_object(body.get("stream_options")) or {}).get("continuous_usage_stats"):
@@ -130,6 +134,11 @@ def unfit(request: GatewayRequest) -> str | None:
     if last is None or last.get("role") == "assistant":
         return "the conversation ends with a message of the assistant's"
     return None
+
+
+def counts(engine: str) -> bool:
+    """Whether that engine can be asked how many tokens a text has."""
+    return engine in _COUNTS
 
 
 def token_a_chunk(engine: str) -> bool:
@@ -149,7 +158,7 @@ def is_counted(request: GatewayRequest, pieces: list[str]) -> bool:
 
 def is_limited(request: GatewayRequest) -> bool:
     """Whether the request says how many tokens there may be, so that it matters how many there were."""
-    return any(request.body.get(key) is not None for key in (*_LIMITS, "min_tokens"))
+    return any(request.body.get(key) is not None for key in _COUNTED_BY)
 
 
 def whole_again(request: GatewayRequest) -> GatewayRequest:
@@ -162,13 +171,19 @@ def said_again(engine: str, operation: Operation, text: str) -> str:
     return text.rstrip() if _recipe(engine, operation).trims else text
 
 
+def cut_in_stop(request: GatewayRequest, pieces: list[str]) -> bool:
+    """Whether what has been said ends like the beginning of a stop string, which nobody can tell from a text."""
+    text = "".join(pieces)
+    return any(text.endswith(stop[:size]) for stop in _stops(request) for size in range(1, len(stop)))
+
+
 def rest(engine: str, request: GatewayRequest, pieces: list[str], counted: Counted | None) -> Rest | str:
     """Returns what to ask an engine that goes on.
 
     Args:
         engine: Its name; one that ``goes_on``.
         request: The client's, ``whole_again``.
-        pieces: What has been said.
+        pieces: What has been said; not ``cut_in_stop``.
         counted: The tokens of that; None if they were not counted.
 
     Returns:
@@ -176,8 +191,6 @@ def rest(engine: str, request: GatewayRequest, pieces: list[str], counted: Count
     """
     recipe = _recipe(engine, request.operation)
     text = "".join(pieces)
-    if any(text.endswith(stop[:size]) for stop in _stops(request) for size in range(1, len(stop))):
-        return "it had broken off in what may be a stop string"
     told = said_again(engine, request.operation, text)
     estimated = counted is None
     if counted is None:
@@ -191,10 +204,10 @@ def rest(engine: str, request: GatewayRequest, pieces: list[str], counted: Count
         add |= recipe.flags
     ended = False
     for key in _LIMITS:
-        if isinstance(most := request.body.get(key), int):
+        if (most := request.body.get(key)) is not None:
             ended = ended or 0 <= most <= counted.given
             add[key] = max(most - counted.given, 1) if most >= 0 else most
-    if isinstance(least := request.body.get("min_tokens"), int):
+    if (least := request.body.get("min_tokens")) is not None:
         add["min_tokens"] = max(least - counted.given, 0)
     try:
         raw = edit(request.raw, request.body, add=add)

@@ -93,16 +93,13 @@ class JoinedStream:
             if self._error is not None:
                 raise self._error
         except AdapterError:
-            # What came with the end is not given to the client
-            del self._said.quoted[said_bytes:]
-            self._said.unfit = unfit
+            self._said.back_to(said_bytes, unfit)  # what came with the end is not given to the client
             raise
         return self._taken()
 
     def forget(self) -> None:
         """Nothing of this went to the client."""
-        del self._said.quoted[self._said_bytes :]
-        self._said.unfit = None
+        self._said.back_to(self._said_bytes, None)
 
     def _taken(self) -> bytes:
         out, self._out = self._out, []

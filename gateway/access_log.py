@@ -1,6 +1,6 @@
 """One JSON line for each finished request, on standard output; written in batches, no credentials.
 
-Content is in the lines of pools that capture it, and in no others.
+Content is in the lines of pools that capture it, and in no others; what became of a broken stream in those of such.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ class AccessLog:
         waits = _WAITS % (gap_s, wait_s) if gap_s or wait_s else _NO_WAITS
         tokens = _NO_TOKENS if usage is None else (_ESTIMATED if usage.estimated else _COUNTED) % usage[:2]
         said = "" if record.content is None else _content(record.content)
+        if record.resume is not None:
+            said += _resume(record)
         return (  # at most 30 parts: more of them CPython puts into a list first
             f'{{"ts":{record.received_unix_s:.6f},"level":"info","msg":"request","trace_id":"{record.trace_id}",'
             f'"span_id":"{record.span_id}","trace_sampled":{"false" if record.keep_reason is None else "true"},'
@@ -149,6 +151,11 @@ class AccessLog:
         if self.dropped == 0:
             log.warning("access lines are lost: the output takes none (%s); weir_access_log_dropped_total counts", why)
         self.dropped += data.count(b"\n", end)
+
+
+def _resume(record: FlightRecord) -> str:
+    told: dict[str, Any] = {"resume": record.resume, "not_resumed": record.not_resumed or None}
+    return "," + orjson.dumps(told).decode()[1:-1]
 
 
 def _content(content: Content) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Operation = Literal["chat", "text_completion", "embeddings", "other"]
 Role = Literal["primary", "hedge"]
+ResumeResult = Literal["resumed", "failed", "inexact", "no_endpoint", "budget", "off"]
 
 
 class Stall(NamedTuple):
@@ -123,6 +124,8 @@ class FlightRecord:
         tracestate: The client's, for engines.
         caller: What only a trace tells of the client; None if none are made.
         content: What was said, for pools that capture it; for the access log alone.
+        resume: What became of a stream that an engine broke off; None if none did, or its client left meanwhile.
+        not_resumed: Why no endpoint went on with it, "" if one did.
         keep_reason: Why its trace is exported; None if it is not. Set by the first reader of closed records.
     """
 
@@ -159,6 +162,8 @@ class FlightRecord:
     tracestate: bytes | None = None
     caller: CallerFacts | None = None
     content: Content | None = None
+    resume: ResumeResult | None = None
+    not_resumed: str = ""
     keep_reason: str | None = None
 
     @property

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .endpoint import Endpoint
 from .upstream.contract import ResponseHead, TransportError, Upstream, WireRequest
 
 MOST_BYTES = 8 * 1024 * 1024
@@ -54,15 +53,6 @@ async def fetch(
             return await sink.answer
         finally:
             exchange.abort()
-
-
-async def ask(endpoint: Endpoint, wire: WireRequest, within_s: float) -> bytes | None:
-    """Asks over the endpoint's own connections; returns the body of a 200, or None if there is none in time."""
-    try:
-        answer = await fetch(endpoint.upstream, wire, within_s, wanted=lambda status: status == 200)
-    except (TransportError, TimeoutError):
-        return None
-    return answer.body if answer.head.status == 200 and not answer.too_long else None
 
 
 class _Sink:

@@ -5,17 +5,27 @@ from __future__ import annotations
 import asyncio
 
 from adapters.continuation import Counted, count_in, count_request
+from adapters.types import EngineFailed
 
 from .endpoint import Endpoint
-from .small_answer import ask
+from .small_answer import fetch
+from .upstream.contract import TransportError
 
 WITHIN_S = 2.0
 AT_A_TIME = 8
 MOST_PIECES = 1000
 
 
-class _NoCount(Exception):
-    """The engine did not say how many tokens a text has."""
+class NotCounted(Exception):
+    """The engine did not say how many tokens a text has; the message says what it did.
+
+    Attributes:
+        failure: What it answered, or why there was no answer; None if it was too late, or held no count.
+    """
+
+    def __init__(self, why: str, failure: TransportError | EngineFailed | None = None) -> None:
+        super().__init__(why)
+        self.failure = failure
 
 
 class TokenCount:
@@ -31,7 +41,7 @@ class TokenCount:
         self._model = endpoint.config.model or pool
         self._places = asyncio.Semaphore(AT_A_TIME)
 
-    async def of_broken(self, pieces: list[str], told: str) -> Counted | None:
+    async def of_broken(self, pieces: list[str], told: str, within_s: float = WITHIN_S) -> Counted:
         """Counts an answer that broke off.
 
         The tokens of its text are not always those that it was made of: a model may say two line ends as one token
@@ -41,15 +51,16 @@ class TokenCount:
         Args:
             pieces: Its chunks' texts.
             told: What the engine is told of it: all, or all but the white space at its end.
+            within_s: For all of it.
 
-        Returns:
-            None if the engine does not say within ``WITHIN_S``.
+        Raises:
+            NotCounted: The engine does not say, or not in time.
         """
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(within_s):
                 return await self._of_broken(pieces, told)
-        except (TimeoutError, _NoCount):
-            return None
+        except TimeoutError as error:
+            raise NotCounted(f"not within {within_s:.3g} s") from error
 
     async def _of_broken(self, pieces: list[str], told: str) -> Counted:
         text = "".join(pieces)
@@ -69,25 +80,36 @@ class TokenCount:
         return given if fewest <= given <= most else most
 
     async def _of(self, texts: list[str]) -> dict[str, int]:
-        """The tokens of each text.
+        """The tokens of each text. Once one is not counted, no further one is asked for.
 
         Raises:
-            _NoCount: The engine did not say.
+            NotCounted: The engine did not say.
         """
         distinct = list(dict.fromkeys(texts))
-        return dict(zip(distinct, await asyncio.gather(*map(self._one, distinct)), strict=True))
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(self._one(text)) for text in distinct]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return {text: task.result() for text, task in zip(distinct, asked, strict=True)}
 
     async def _one(self, text: str) -> int:
         if not text:
             return 0
         question = count_request(self._endpoint.adapter.name, self._model, text)
         if question is None:
-            raise _NoCount
+            raise NotCounted("its engine cannot be asked")
         headers = ((b"content-type", b"application/json"),)
         async with self._places:
             wire = self._endpoint.wire("POST", question.path, question.body, headers)
-            answer = await ask(self._endpoint, wire, WITHIN_S)
-        count = None if answer is None else count_in(answer)
+            try:
+                answer = await fetch(self._endpoint.upstream, wire, WITHIN_S)
+            except TransportError as error:
+                raise NotCounted(str(error), error) from error
+        status = answer.head.status
+        if status != 200:
+            raise NotCounted(f"status {status}", self._endpoint.adapter.read_error(status, answer.body))
+        count = None if answer.too_long else count_in(answer.body)
         if count is None:
-            raise _NoCount
+            raise NotCounted("its answer holds no tokens")
         return count

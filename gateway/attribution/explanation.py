@@ -29,6 +29,8 @@ def explanation(record: FlightRecord) -> Explanation:
         "status": record.status,
         "outcome": record.outcome,
         "error_type": record.error_type,
+        "resume": record.resume,
+        "not_resumed": record.not_resumed or None,
         "duration_s": wall_s(record),
         "ttft_s": record.ttft_s,
         "longest_gap_s": record.longest_gap_s,

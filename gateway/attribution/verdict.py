@@ -47,7 +47,8 @@ def _ending(record: FlightRecord, total_s: float) -> str:
         case "client_error":
             return f"refused after {written(total_s)} with status {_status(record)}, the request's own fault"
         case _:
-            return f"failed{where} with {record.error_type or record.outcome} after {written(total_s)}"
+            why = record.error_type or record.outcome
+            return f"failed{where} with {why} after {written(total_s)}{_not_resumed(record)}"
 
 
 def _status(record: FlightRecord) -> int:
@@ -64,6 +65,17 @@ def _parts(record: FlightRecord) -> str:
     broke = ", ".join(f"{attempt.endpoint_id}: {attempt.error_type or attempt.outcome}" for attempt in gave[:-1])
     went_on = ", ".join(attempt.endpoint_id for attempt in gave[1:])
     return f", resumed at {went_on} after it had broken off ({broke})"
+
+
+def _not_resumed(record: FlightRecord) -> str:
+    """Why nobody went on with an answer that broke off, and who had been asked to."""
+    if not record.not_resumed:
+        return ""
+    final, attempts = record.final, record.attempts
+    last = next((at for at, attempt in enumerate(attempts) if attempt is final), 0)
+    vain = ", ".join(f"{each.endpoint_id}: {each.error_type or each.outcome}" for each in attempts[last + 1 :])
+    asked = f"asked in vain: {vain}; " if vain else ""
+    return f", not resumed ({asked}{record.not_resumed})"
 
 
 def _clause(record: FlightRecord, part: Phase) -> str:

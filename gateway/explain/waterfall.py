@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,6 +41,9 @@ _COLOURS = {
     "gateway": "cyan",
 }
 
+# How a request ended, before why it took so long; what is in brackets may hold a colon of its own.
+_ENDING = re.compile(r"^(?:[^:(]|:(?! )|\([^)]*\))*: ")
+
 
 def waterfall(told: Explanation) -> RenderableType:
     """Draws one explanation: its verdict, its phases in order, and its attempts if there were several."""
@@ -74,7 +78,7 @@ def listing(calls: Sequence[Explanation], width_chars: int) -> RenderableType:
         ttft = "-" if call["ttft_s"] is None else written(call["ttft_s"])
         took = written(call["duration_s"])
         rows.append((_shown(call["request_id"]), call["received"][:19], took, ttft, call["outcome"]))
-    whys = [call["verdict"].partition(": ")[2] or call["verdict"] for call in calls]
+    whys = [_ENDING.sub("", call["verdict"], count=1) or call["verdict"] for call in calls]
     taken_chars = sum([max(map(cell_len, column)) + _GAP_CHARS for column in zip(head, *rows, strict=True)])
     if taken_chars + LEAST_WHY_CHARS <= width_chars:
         table = _table(*head, "why")

@@ -316,6 +316,8 @@ def _server_own(record: FlightRecord) -> Made:
     sent_s = record.attempts[0].sent_s if record.attempts else None
     if sent_s is not None:
         made["weir.overhead_us"] = _us(sent_s - record.begun_s - queue_s)
+    if record.resume is not None:
+        made["weir.resume"] = record.resume
     if record.error_type is not None and record.outcome != "cancelled":
         made["error.type"] = record.error_type
     return made

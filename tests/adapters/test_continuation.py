@@ -11,7 +11,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters import ADAPTERS
-from adapters.continuation import Counted, Rest, count_in, count_request, goes_on, is_counted, rest, said_again, unfit
+from adapters.continuation import (
+    Counted,
+    Rest,
+    count_in,
+    count_request,
+    cut_in_stop,
+    goes_on,
+    is_counted,
+    rest,
+    said_again,
+    unfit,
+)
 from adapters.joined_stream import JoinedStream, NotJoined
 from adapters.openai_stream import OpenAiStream
 from adapters.said import FINISHED, MOST_BYTES, TOO_LONG, Said
@@ -282,13 +293,21 @@ def test_a_plain_request_is_fit(changes: dict[str, Any]) -> None:
     assert unfit(asking(**changes)) is None
 
 
+@pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens", "min_tokens"])
+@pytest.mark.parametrize("value", [6.0, "6", True])
+def test_a_number_of_tokens_that_cannot_be_made_smaller_is_unfit(key: str, value: object) -> None:
+    changes: dict[str, Any] = {key: value}
+    assert unfit(asking(**changes)) == f"the request's {key} is no whole number"
+
+
 def test_a_prompt_of_token_ids_is_unfit() -> None:
     assert unfit(asking("text_completion", prompt=[1, 2])) is not None
 
 
 def test_the_beginning_of_a_stop_string_is_not_gone_on_from() -> None:
-    assert rest("llamacpp", asking(stop="END"), ["a", " E"], None) == "it had broken off in what may be a stop string"
-    assert isinstance(rest("llamacpp", asking(stop=["END"]), ["a", " E "], None), Rest)
+    assert cut_in_stop(asking(stop="END"), ["a", " E"])
+    assert cut_in_stop(asking(stop=["x", "END"]), ["a", " E", "N"])
+    assert not cut_in_stop(asking(stop=["END"]), ["a", " E "])
 
 
 UNFIT: list[tuple[dict[str, Any], str]] = [
@@ -312,6 +331,18 @@ def test_what_was_said_may_be_unfit(chunk: dict[str, Any], why: str) -> None:
 def test_so_much_is_kept_and_no_more() -> None:
     said = Said()
     said.take({"choices": [{"index": 0, "text": "x" * MOST_BYTES}]})
+    assert said.unfit == TOO_LONG
+
+
+def test_what_grew_too_long_is_not_gone_on_with_when_the_last_of_it_is_taken_back() -> None:
+    """All of it was given up then: an answer begun anew would be said twice."""
+    request = asking()
+    _, said = listening("llamacpp", request)
+    said.take({"choices": [{"index": 0, "delta": {"content": "x" * (MOST_BYTES - 9)}}]})
+    joined = JoinedStream(listening("llamacpp", request)[0], rest_of("llamacpp", request, ["x"]), said)
+    joined.feed(body_of(["y" * 9], chat=True))
+    assert not said.quoted
+    joined.forget()
     assert said.unfit == TOO_LONG
     assert not said.quoted
 

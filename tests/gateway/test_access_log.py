@@ -128,6 +128,18 @@ async def test_tokens_that_nobody_counted_say_so(usage: Usage | None, told: list
     assert [line[name] for name in ("input_tokens", "output_tokens", "tokens_source")] == told
 
 
+async def test_what_became_of_a_broken_stream_is_in_its_line_and_in_no_other() -> None:
+    out = Out()
+    log = AccessLog(out, fleet())
+    log.observe((record(resume="budget", not_resumed='"used" up'), record(resume="resumed"), record()))
+    log.flush()
+    assert [(line["resume"], line["not_resumed"]) for line in out.lines[:2]] == [
+        ("budget", '"used" up'),
+        ("resumed", None),
+    ]
+    assert "resume" not in out.lines[2]
+
+
 @pytest.mark.parametrize("error_type", [None, "500", "connect", "first_token_timeout"])
 async def test_a_request_that_reached_no_engine_has_a_line_too(error_type: str | None) -> None:
     out = Out()

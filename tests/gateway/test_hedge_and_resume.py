@@ -25,8 +25,11 @@ from tests.fakes.scripted import (
     Script,
     ScriptedUpstream,
     chat_stream,
+    chunk,
+    delta,
     done,
     eof,
+    event,
     eventually,
     fin,
     gate,
@@ -65,7 +68,7 @@ def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> Generator[list[Resumes]]
 
     monkeypatch.setattr(proxy, "Resumes", Watched)
     yield made
-    assert [each.kept_bytes for each in made] == [0] * len(made)
+    assert [each.room.held_bytes for each in made] == [0] * len(made)
 
 
 @pytest.fixture
@@ -317,12 +320,43 @@ async def test_what_is_kept_is_bounded_also_when_all_begin_at_once(
         asking = [asyncio.ensure_future(it.gw.post(body)) for _ in range(2)]
         await it.asked()
         go_on.set()
-        await eventually(lambda: nothing_is_kept[0].kept_bytes > 0)
+        await eventually(lambda: nothing_is_kept[0].room.held_bytes > 0)
         over.set()
         replies = await asyncio.gather(*asking)
         assert sorted(reply.stream_error is None for reply in replies) == [False, True]
         (error,) = [reply.stream_error for reply in replies if reply.stream_error is not None]
         assert "other open requests are kept already" in error["message"]
+
+
+async def test_texts_are_kept_within_the_same_bound(
+    monkeypatch: pytest.MonkeyPatch, nothing_is_kept: list[Resumes]
+) -> None:
+    """The tokens of the one leave no room, and are given up; a plain chunk is counted when one comes that is not."""
+    over = asyncio.Event()
+    body = r0()
+    monkeypatch.setattr(resume, "ROOM_BYTES", len(json.dumps(body)) + 1000)
+    async with engines("ab", hedge={"share": 0}) as it:
+        more = [chunk([{"index": 0, "delta": {"content": "x" * 600}, "finish_reason": None}], extra=n) for n in (1, 2)]
+        script: Script = [head(200, "sse"), role(), *map(event, more), gate(over), eof()]
+        it.then(script, storyteller(STORY))
+        asking = asyncio.ensure_future(it.gw.post(body))
+        await it.asked(1)
+        await eventually(lambda: 0 < nothing_is_kept[0].room.held_bytes <= len(json.dumps(body)))
+        over.set()
+        error = (await asking).stream_error
+        assert error is not None
+        assert "other open requests are kept already" in error["message"]
+
+
+async def test_a_stream_that_begins_with_reasoning_keeps_no_prompt(nothing_is_kept: list[Resumes]) -> None:
+    over = asyncio.Event()
+    async with engines("ab", hedge={"share": 0}) as it, it.gw.connect() as client:
+        it.then([head(200, "sse"), role(), delta({"reasoning_content": "hm"}), gate(over), eof()])
+        await client.send(request_bytes("POST", "/v1/chat/completions", r0()))
+        await client.read_until(b"hm")
+        assert nothing_is_kept[0].room.held_bytes == 0
+        over.set()
+        assert b"not resumed: reasoning had begun" in await client.read_until(b"not resumed")
 
 
 # --- a trial, and an attempt after a failure

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from adapters.types import GatewayRequest
 from tests.fakes.gateway import RunningGateway, config, running_gateway
 from tests.fakes.raw_client import Reply, r0, request_bytes, t0
 from tests.fakes.resuming import WITH_USAGE, broken_at_a, pool, usage_of
@@ -304,6 +306,25 @@ async def test_a_client_that_leaves_while_it_goes_on_ends_it_at_the_engine() -> 
         await gw.at_rest()
 
 
+async def test_while_it_goes_on_no_further_copy_of_its_prompt_is_kept() -> None:
+    never = asyncio.Event()
+    ask = r0(messages=[{"role": "user", "content": "of no other test"}])
+    async with (
+        ScriptedUpstream(storyteller(STORY, breaks_after=3)) as a,
+        ScriptedUpstream([head(200, "sse"), role(), tok(" going on"), gate(never)]) as b,
+        running_gateway(pool(a.url, b.url)) as gw,
+    ):
+        for _ in range(2):
+            async with gw.connect() as client:
+                await client.send(request_bytes("POST", "/v1/chat/completions", ask))
+                if b"x-weir-endpoint: a" in await client.read_until(b" going on"):
+                    requests = [each for each in gc.get_objects() if isinstance(each, GatewayRequest)]
+                    held = [each for each in requests if b"of no other test" in each.raw]
+                    assert [each for each in held if each.body or STORY[0].encode() in each.raw] == []
+                    return
+        raise AssertionError("a was never asked")
+
+
 async def test_the_record_tells_of_both_attempts_and_its_phases_sum_up() -> None:
     async with (
         ScriptedUpstream(storyteller(STORY, breaks_after=4)) as a,
@@ -322,8 +343,42 @@ async def test_the_record_tells_of_both_attempts_and_its_phases_sum_up() -> None
         assert told["input_tokens"] == PROMPT_TOKENS
         assert sum(part["duration_s"] for part in told["phases"]) == pytest.approx(told["duration_s"])
         assert all(part["duration_s"] >= 0 for part in told["phases"])
+        assert (told["resume"], told["not_resumed"]) == ("resumed", None)
         assert "resume" in {part["name"] for part in told["phases"]}
         assert "resumed at b after it had broken off (a: truncated_stream)" in told["verdict"]
+
+
+async def test_the_record_tells_why_a_second_break_was_not_gone_on_with() -> None:
+    async with (
+        ScriptedUpstream(storyteller(STORY, breaks_after=3)) as a,
+        ScriptedUpstream(storyteller(STORY, breaks_after=3)) as b,
+        running_gateway(pool(a.url, b.url)) as gw,
+    ):
+        reply = await gw.post(r0())
+        assert reply.content() == "".join(STORY[:6])
+        told = (await gw.get(f"/weir/requests/{reply.header('x-request-id')}")).json()
+        assert [each["resumes"] for each in told["attempts"]] == [False, True]
+        assert told["resume"] == "no_endpoint"
+        assert told["not_resumed"] == "no other endpoint with the same weights takes traffic"
+        assert f"not resumed ({told['not_resumed']})" in told["verdict"]
+
+
+async def test_the_record_of_a_refusal_to_go_on_has_none_of_the_engines_words() -> None:
+    refusal = json_answer({"error": {"message": "the secret prompt", "code": 400}}, 400)
+
+    def answer(request: Any) -> Script:
+        return refusal if request.json()["messages"][-1]["role"] == "assistant" else chat_stream()
+
+    async with (
+        ScriptedUpstream(storyteller(STORY, breaks_after=3)) as a,
+        ScriptedUpstream(answer) as b,
+        running_gateway(pool(a.url, b.url)) as gw,
+    ):
+        reply = await broken_at_a(gw, r0())
+        record = await gw.get(f"/weir/requests/{reply.header('x-request-id')}")
+        assert record.json()["resume"] == "failed"
+        assert "asked in vain: b: client_error; no other endpoint" in record.json()["verdict"]
+        assert b"secret" not in record.body
 
 
 async def test_the_same_model_of_the_same_engine_is_taken_for_equal() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from adapters.types import EngineTimings
@@ -89,3 +91,20 @@ def test_few_parts_are_named_and_at_least_one() -> None:
 )
 def test_durations_are_written_for_people(duration_s: float, text: str) -> None:
     assert written(duration_s) == text
+
+
+def test_why_nobody_went_on_with_a_broken_answer_is_told() -> None:
+    broken = {"outcome": "upstream_error", "error_type": "truncated_stream", "chunks": 3}
+    first = attempt(endpoint_id="a", ended_s=0.9, **broken)
+    second = attempt(endpoint_id="b", resumes=True, chosen_s=0.9, sent_s=0.9, first_output_s=1.0, **broken)
+    ended: dict[str, Any] = {"outcome": "upstream_error", "error_type": "truncated_stream"}
+    budget = flight(first, second, resume="budget", not_resumed="retries.attempts are used up", **ended)
+    assert said(budget).startswith(
+        "failed at b with truncated_stream after 1.5 s, not resumed (retries.attempts are used up): "
+    )
+    vain = attempt(
+        endpoint_id="c", resumes=True, outcome="upstream_error", error_type="not_counted", chosen_s=1.5,
+        connected_s=None, sent_s=None, first_output_s=None,
+    )  # fmt: skip
+    failed = flight(first, second, vain, resume="failed", not_resumed="no other endpoint takes traffic", **ended)
+    assert "not resumed (asked in vain: c: not_counted; no other endpoint takes traffic): " in said(failed)

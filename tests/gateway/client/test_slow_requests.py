@@ -123,9 +123,9 @@ async def test_who_takes_no_refusal_is_let_go(connections: Connections, monkeypa
         connect_slow(gw.port) as client,
     ):
         await client.send(REQUEST)
-        await eventually(lambda: connections.open == 1)
+        await u.arrived()
         protocol = connections.last
-        await eventually(lambda: protocol.cycle is not None and protocol.cycle.response_complete)
+        await eventually(lambda: protocol.cycle.response_complete)
         await client.send(REQUEST[:40])
         await eventually(lambda: protocol not in protocol.connections)
 

@@ -86,6 +86,16 @@ def test_the_slowest_are_listed(file: Path, capsys: pytest.CaptureFixture[str]) 
     assert "quick[red]" in capsys.readouterr().out
 
 
+def test_the_list_says_why_a_resumed_answer_took_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broke = attempt(endpoint_id="a", chunks=3, ended_s=0.9, outcome="upstream_error", error_type="truncated_stream")
+    went_on = attempt(endpoint_id="b", chunks=3, resumes=True, chosen_s=0.9, sent_s=0.9, first_output_s=1.0)
+    write(tmp_path / "f", flight(broke, went_on, received_unix_s=time.time() - 9, resume="resumed"))
+    assert main(["explain", "--slowest", "1", "--file", str(tmp_path / "f")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert " r1 decode took" in out
+    assert "truncated_stream" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [

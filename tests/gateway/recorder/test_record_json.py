@@ -23,6 +23,7 @@ RECORDS = [
     flight(attempt(timings=EngineTimings(queue_s=0.1), load=loaded(3, 7), expected_prefill_s=0.2), attempt()),
     flight(attempt(joined=("a", "b"), stalls=(Stall(1.0, 0.5, 2), Stall(2.0, 0.6, 3)), span_id="c"), sampled=True),
     flight(usage=Usage(1, 2, cached_tokens=1, estimated=True), model="modèle"),
+    flight(attempt(outcome="upstream_error"), resume="no_endpoint", not_resumed="nobody is left"),
     FlightRecord("r", "GET", "/", 1.0, 2.0, []),
 ]
 

@@ -183,6 +183,13 @@ def test_stalls_are_told_with_their_chunk() -> None:
     assert event.attributes == {"gap_us": 1_000_000, "chunk": 2}
 
 
+def test_what_became_of_a_broken_stream_is_on_the_requests_own_span() -> None:
+    *_, server = maker().spans(record(attempt(), stream=True, resume="budget", not_resumed="used up"), PEERS)
+    assert attributes(server)["weir.resume"] == "budget"
+    *_, server = maker().spans(record(attempt(), stream=True), PEERS)
+    assert "weir.resume" not in attributes(server)
+
+
 def test_two_attempts_beside_each_other_are_siblings_and_told_apart() -> None:
     flown = record(
         attempt(outcome="cancelled", lost=True, span_id="b" * 16, ended_s=11.2),
