@@ -63,6 +63,17 @@ def read_whole(raw: bytes) -> dict[str, Any]:
     return whole or {}
 
 
+def with_texts(raw: bytes, body: Mapping[str, Any], fields: Iterable[str]) -> Mapping[str, Any]:
+    """Returns a body that ``read_object`` took; whole if the text of one of these fields may have been cut out.
+
+    Raises:
+        BadBody: As for ``read_whole``.
+    """
+    if len(raw) > SKELETON_BYTES and any(body.get(field) == "" for field in fields):
+        return read_whole(raw)
+    return body
+
+
 def skeleton(raw: bytes) -> bytes:
     """Returns the same JSON with the inside of long strings cut out.
 

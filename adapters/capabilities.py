@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, get_args
 
+from .bodies import BadBody, with_texts
 from .foreign_fields import GUIDED, SHAPES, asks
 from .json_values import as_list, as_object, objects
 from .types import GatewayRequest, Unsupported
@@ -165,6 +166,7 @@ _CHAT_FIELDS = frozenset(("tools", "response_format", "logprobs", "top_logprobs"
 _TEXT_FIELDS = frozenset(("response_format", "logprobs", "n", "echo", "suffix", *_FOREIGN))
 _FORMATS: Mapping[str, Capability] = {"json_object": "json_object", "json_schema": "json_schema"}
 _PARTS: Mapping[str, Capability] = {"image_url": "images", "input_audio": "audio"}
+_TEXTS = ("suffix", *_FOREIGN)  # that ask for nothing if they are empty
 _EMBEDDINGS: Capabilities = frozenset(("embeddings",))
 _GET = dict[str, Any].get
 _CONTENT = repeat("content")
@@ -232,10 +234,12 @@ def needed(request: GatewayRequest) -> Capabilities:
             parts = _content_parts(body)
             if not parts and _CHAT_FIELDS.isdisjoint(body):
                 return NOTHING
+            body = _uncut(request)
             return frozenset((*_chat_needs(body), *_common_needs(body), *_part_needs(parts)))
         case "text_completion":
             if isinstance(body.get("prompt"), str) and _TEXT_FIELDS.isdisjoint(body):
                 return NOTHING
+            body = _uncut(request)
             return frozenset((*_text_needs(body, stream=request.stream), *_common_needs(body)))
         case "embeddings":
             return _EMBEDDINGS
@@ -252,9 +256,16 @@ def unsupported(engine: str, missing: Capabilities, request: GatewayRequest) -> 
         request: The client's call.
     """
     lack, (param, cannot, instead) = next(remedy for remedy in _REMEDIES.items() if remedy[0] in missing)
-    param = next((field for field, needs in _FOREIGN.items() if needs == lack and request.body.get(field)), param)
+    param = next((field for field, needs in _FOREIGN.items() if needs == lack and field in request.body), param)
     message = f"{engine} cannot {cannot} ({param} of {request.path}): {instead}"
     return Unsupported(message, param)
+
+
+def _uncut(request: GatewayRequest) -> Mapping[str, Any]:
+    try:
+        return with_texts(request.raw, request.body, _TEXTS)
+    except BadBody:  # whoever writes it anew will say so
+        return request.body
 
 
 def _content_parts(body: Mapping[str, Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from . import foreign_fields
-from .bodies import edit, read_whole
+from .bodies import BadBody, edit, read_whole, with_texts
 from .json_values import as_list, as_object
 from .lightllm_messages import developers, foreign_parts, system_messages, with_system_roles
 from .types import EngineFailed, GatewayRequest, Unsupported, UpstreamRequest
@@ -44,6 +44,10 @@ def encode_lightllm(request: GatewayRequest, model: str | None) -> UpstreamReque
     add: dict[str, Any] = {}
     dropped: list[str] = []
     unset: list[str] = []
+    try:
+        body = with_texts(raw, body, ("suffix", *foreign_fields.SHAPES))
+    except BadBody as error:
+        raise EngineFailed(400, str(error)) from error
     match request.operation:
         case "embeddings":
             raise _unsupported("model", "cannot make embeddings: name a model of another engine")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import foreign_fields
-from .bodies import BadBody, edit, read_whole
+from .bodies import BadBody, edit, read_whole, with_texts
 from .json_values import Json, as_list, as_object
 from .tgi_messages import format_for_tgi, messages_for_tgi, tools_for_tgi, unsupported
 from .types import EngineFailed, GatewayRequest, UpstreamRequest
@@ -72,7 +72,7 @@ def encode_tgi(request: GatewayRequest, model: str | None) -> UpstreamRequest:
     body, edits = request.body, _Edits()
     try:
         if request.operation != "other":
-            edits = _edits(request, body)
+            edits = _edits(request, with_texts(request.raw, body, ("suffix", *foreign_fields.SHAPES)))
             if edits.add.keys() & _DERIVED:  # a large body's long strings are cut
                 edits = _edits(request, read_whole(request.raw))
         raw = edit(request.raw, body, model=model, add=edits.add, drop=edits.drop)

@@ -160,3 +160,27 @@ def test_what_weir_does_not_speak_of_is_passed_on() -> None:
         None,
     )
     assert upstream.body == b'{"guided_json": {}}'
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize("field", ["suffix", "regex", "grammar", "ebnf", "guided_regex"])
+@pytest.mark.parametrize("text", ["", "x" * 12_000])
+def test_a_long_text_in_a_large_body_asks_for_what_a_short_one_does(name: str, field: str, text: str) -> None:
+    """Long strings are cut out of what is parsed first."""
+
+    def asked(value: str, prompt: str) -> GatewayRequest:
+        body: Json = {"model": "m", "prompt": prompt, field: value}
+        raw = json.dumps(body).encode()
+        return GatewayRequest(
+            "r", "text_completion", PATHS["text_completion"], "POST", "m", False, raw, read_object(raw), 1
+        )
+
+    def outcome(call: GatewayRequest) -> tuple[str, bool]:
+        try:
+            return "taken", field in json.loads(ADAPTERS[name].encode(call, None).body)
+        except Unsupported as refusal:
+            return refusal.message, False
+
+    large, small = asked(text, "p" * 40_000), asked(text[:1], "p")
+    assert needed(large) == needed(small)
+    assert outcome(large) == outcome(small)
