@@ -65,8 +65,9 @@ def tools_for_tgi(tools: Any) -> list[Any] | None:
         function = as_object(fields.get("function"))
         if function is None:
             raise unsupported("tools", f"tools of type {str(fields.get('type'))[:50]!r}")
-        if "parameters" not in function and "arguments" not in function:
-            tool = {**fields, "function": {**function, "parameters": _NO_PARAMETERS}}
+        if function.get("parameters") is None and function.get("arguments") is None:
+            given = {key: value for key, value in function.items() if value is not None}
+            tool = {**fields, "function": {**given, "parameters": _NO_PARAMETERS}}
             changed = True
         out.append(tool)
     return out if changed else None

@@ -166,8 +166,9 @@ def test_a_schema_beside_tools_that_are_not_wanted_goes_alone(tools: Json) -> No
     assert dropped == ()
 
 
-def test_a_tool_without_parameters_is_given_some() -> None:
-    bare: Json = {"type": "function", "function": {"name": "g"}}
+@pytest.mark.parametrize("nulls", [{}, {"parameters": None}, {"parameters": None, "arguments": None}], ids=str)
+def test_a_tool_without_parameters_is_given_some(nulls: Json) -> None:
+    bare: Json = {"type": "function", "function": {"name": "g", **nulls}}
     body, _ = sent({"tools": [TOOL, bare]})
     assert body["tools"] == [
         TOOL,
