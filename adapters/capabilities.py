@@ -15,7 +15,7 @@ from itertools import repeat
 from typing import Any, Literal, NamedTuple, get_args
 
 from .bodies import BadBody, with_texts
-from .foreign_fields import GUIDED, SHAPES, asks
+from .foreign_fields import SHAPES, asks
 from .json_values import as_list, as_object, objects
 from .types import GatewayRequest, Unsupported
 
@@ -133,7 +133,11 @@ _LACKS: Mapping[str, tuple[Capability, ...]] = {
 }
 
 _FOREIGN: Mapping[str, Capability] = {
-    **dict.fromkeys((*GUIDED, "structured_outputs"), "structured_outputs"),
+    "guided_json": "structured_outputs",
+    "guided_regex": "structured_outputs",
+    "guided_choice": "structured_outputs",
+    "guided_grammar": "structured_outputs",
+    "structured_outputs": "structured_outputs",
     "json_schema": "bare_json_schema",
     "regex": "regex",
     "ebnf": "ebnf",
@@ -141,16 +145,8 @@ _FOREIGN: Mapping[str, Capability] = {
     "prompt_logprobs": "prompt_logprobs",
     "return_token_ids": "return_token_ids",
 }
-_KNOWS_FOREIGN: Mapping[str, tuple[Capability, ...]] = {
-    "vllm": ("structured_outputs", "prompt_logprobs", "return_token_ids"),
-    "sglang": ("bare_json_schema", "regex", "ebnf", "return_token_ids"),
-    "llamacpp": ("bare_json_schema", "grammar"),
-    "lmdeploy": ("return_token_ids",),
-    "tgi": (),
-    "ollama": (),
-    "lightllm": (),
-}
-"""What engines have of those; one that is not here may have all."""
+_WITHOUT_FOREIGN = frozenset(("tgi", "ollama", "lightllm"))
+"""Engines that have none of those. The others get such fields as they came, whether they know them or not."""
 
 _SINCE: Mapping[str, Mapping[Capability, tuple[int, ...]]] = {
     "vllm": {"forced_tool_choice": (0, 8, 3)},
@@ -213,8 +209,8 @@ _REMEDIES: Mapping[Capability, _Remedy] = {
 def capabilities(engine: str, version: str = "") -> Capabilities:
     """Returns what an engine can do: all there is if it is not known, and what the newest can if its version is not."""
     able = EVERYTHING.difference(_LACKS.get(engine, ()))
-    if engine in _KNOWS_FOREIGN:
-        able = able.difference(set(_FOREIGN.values()).difference(_KNOWS_FOREIGN[engine]))
+    if engine in _WITHOUT_FOREIGN:
+        able = able.difference(_FOREIGN.values())
     since = _SINCE.get(engine)
     found = _VERSION.match(version)
     if since is None or found is None or _BUILT.search(version):

@@ -7,14 +7,8 @@ one. It reports usage for each choice, and closes the connection after every str
 
 from __future__ import annotations
 
-from .foreign_fields import ForeignFields, unknown_but, unread
 from .openai_compatible import OpenAiCompatible
 
-_FOREIGN = ForeignFields(
-    unknown=unknown_but("json_schema", "grammar"),
-    unread=unread("best_of", "min_tokens", "stop_token_ids"),
-    renamed={"repetition_penalty": "repeat_penalty"},
-)
 LLAMACPP = OpenAiCompatible(
     name="llamacpp",
     idle_s=4.0,
@@ -22,5 +16,5 @@ LLAMACPP = OpenAiCompatible(
     stream_always=True,
     usage_per_choice=True,
     sends_done=True,
-    foreign=_FOREIGN,
+    unread=(("best_of", 1),),
 )

@@ -1,29 +1,24 @@
 """LMDeploy's api_server: OpenAI's dialect, with errors that have a flat body and, in a stream, ``[DONE]`` behind them.
 
-It takes ``best_of`` and the penalties of OpenAI and does nothing with them; ``repetition_penalty`` works.
-``/v1/embeddings`` is there to answer that it is unsupported. ``min_p`` must be a number, so nulls are left out. A model
-that it does not know is taken for a LoRA adapter.
+It takes the penalties of OpenAI and does nothing with them; ``repetition_penalty`` works. ``/v1/embeddings`` is there
+to answer that it is unsupported. ``min_p`` must be a number, so nulls are left out. A model that it does not know is
+taken for a LoRA adapter.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .foreign_fields import TO_REPETITION, ForeignFields, unknown_but, unread
 from .openai_compatible import OpenAiCompatible
 from .openai_stream import OpenAiStream
 from .types import AnswerHead, AnswerReader, EngineFailed, GatewayRequest, Unsupported, UpstreamRequest
 
-_FOREIGN = ForeignFields(
-    unknown=unknown_but("return_token_ids"),
-    unread={
-        "presence_penalty": (0,),
-        "frequency_penalty": (0,),
-        **unread("best_of", "typical_p", "repeat_last_n"),
-    },
-    renamed=TO_REPETITION,
+_DIALECT = OpenAiCompatible(
+    name="lmdeploy",
+    strip_nulls=True,
+    sends_done=True,
+    unread=(("presence_penalty", 0), ("frequency_penalty", 0), ("best_of", 1)),
 )
-_DIALECT = OpenAiCompatible(name="lmdeploy", strip_nulls=True, sends_done=True, foreign=_FOREIGN)
 
 
 @dataclass(frozen=True, slots=True)

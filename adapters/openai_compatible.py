@@ -7,12 +7,11 @@ at the end of a stream. What else one engine does its own way is a field here, s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .answer_ids import AnswerIds
 from .bodies import SKELETON_BYTES, BadBody, edit, read_whole
-from .foreign_fields import NOTHING_KNOWN, Change, ForeignFields
 from .json_values import as_object
 from .openai_answer import EmbeddingsAnswer, StreamedAnswer, WholeAnswer
 from .openai_errors import read_error
@@ -20,7 +19,6 @@ from .openai_stream import OpenAiStream
 from .types import AnswerHead, AnswerReader, EngineFailed, GatewayRequest, UpstreamRequest
 
 _GENERATES = frozenset(("chat", "text_completion"))
-_NO_CHANGE = Change({}, (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,8 @@ class OpenAiCompatible:
         stream_always: Ask for a stream although the client wants none: the engine notices a leaving client only then.
         usage_per_choice: It reports usage for each choice, not once for the request.
         sends_done: Every whole stream of its ends with ``[DONE]``; transformers' server never sends it.
-        foreign: What becomes of other engines' fields, and of those that it passes over.
-        foreign_names: Their names.
+        unread: Fields that tune the sampling and that it passes over, each with the value besides null that asks for
+            nothing. They are left out and named, since the engine would not say so.
     """
 
     name: str = "openai"
@@ -44,35 +42,27 @@ class OpenAiCompatible:
     stream_always: bool = False
     usage_per_choice: bool = False
     sends_done: bool = False
-    foreign: ForeignFields = NOTHING_KNOWN
-    foreign_names: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "foreign_names", self.foreign.all())
+    unread: tuple[tuple[str, float], ...] = ()
 
     def encode(self, request: GatewayRequest, model: str | None) -> UpstreamRequest:
         body, stream = request.body, request.stream
         add: dict[str, Any] = {}
-        change = _NO_CHANGE
+        dropped: tuple[str, ...] = ()
         if request.operation in _GENERATES:
+            dropped = tuple([key for key, nothing in self.unread if body.get(key, nothing) not in (nothing, None)])
             if not stream and self.stream_always and not (body.get("logprobs") and body.get("tools")):
                 stream = True  # llama.cpp answers 400 to logprobs with tools in a stream
                 add["stream"] = True
             if stream and not request.wants_usage:
                 add["stream_options"] = request.options_for_usage()
-            if not self.foreign_names.isdisjoint(body):
-                change = self.foreign.change(self.name, whole_body(request))
-                add |= change.add
-        drop = [*change.drop]
-        if self.strip_nulls:
-            drop += [key for key, value in body.items() if value is None and key not in add]
+        nulls = [key for key, value in body.items() if value is None and key not in add] if self.strip_nulls else ()
         raw = request.raw
-        if add or drop or body.get("model", model) != model:
+        if add or nulls or dropped or body.get("model", model) != model:
             try:
-                raw = edit(raw, body, model=model, add=add, drop=drop)
+                raw = edit(raw, body, model=model, add=add, drop=(*nulls, *dropped))
             except BadBody as error:
                 raise EngineFailed(400, str(error)) from error
-        return UpstreamRequest(request.path, raw, stream, change.dropped)
+        return UpstreamRequest(request.path, raw, stream, dropped)
 
     def stream_decoder(self, request: GatewayRequest) -> OpenAiStream:
         options = as_object(request.body.get("stream_options")) or {}

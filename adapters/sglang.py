@@ -6,14 +6,8 @@
 
 from __future__ import annotations
 
-from .foreign_fields import TO_REPETITION, ForeignFields, unknown_but, unread
 from .openai_compatible import OpenAiCompatible
 
-_FOREIGN = ForeignFields(
-    unknown=unknown_but("json_schema", "regex", "ebnf", "return_token_ids"),
-    unread=unread("best_of", "typical_p", "repeat_last_n"),
-    renamed=TO_REPETITION,
-)
 SGLANG = OpenAiCompatible(
-    name="sglang", idle_s=4.0, health_path="/ready", strip_nulls=True, sends_done=True, foreign=_FOREIGN
+    name="sglang", idle_s=4.0, health_path="/ready", strip_nulls=True, sends_done=True, unread=(("best_of", 1),)
 )

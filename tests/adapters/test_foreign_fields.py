@@ -1,4 +1,4 @@
-"""Fields of one engine in requests to another: translated, left out and named, or refused; never passed over."""
+"""Fields of one engine in requests to another: passed on as they came, or translated, named or refused by dialect."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from adapters.types import GatewayRequest, Operation, Unsupported, UpstreamReque
 Json = dict[str, Any]
 PATHS: dict[Operation, str] = {"chat": "/v1/chat/completions", "text_completion": "/v1/completions"}
 GENERATES: list[Operation] = ["chat", "text_completion"]
-generates = pytest.mark.parametrize("operation", GENERATES)
-KNOWN: dict[str, set[str]] = {
-    "openai": set(SHAPES),
-    "trtllm": set(SHAPES),
-    "vllm": {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}
-    | {"prompt_logprobs", "return_token_ids"},
-    "sglang": {"json_schema", "regex", "ebnf", "return_token_ids"},
-    "llamacpp": {"json_schema", "grammar"},
-    "lmdeploy": {"return_token_ids"},
-    "tgi": set(),
-    "ollama": set(),
-    "lightllm": set(),
+SAMPLING: Json = {
+    "typical_p": 0.9,
+    "repeat_last_n": 8,
+    "min_tokens": 2,
+    "min_p": 0.1,
+    "top_k": 5,
+    "stop_token_ids": [2],
+    "ignore_eos": True,
 }
-"""The fields that shape an answer, by the engines that have them (their contracts say so)."""
-REPETITION = {name: "repetition_penalty" for name in ADAPTERS} | dict.fromkeys(("llamacpp", "ollama"), "repeat_penalty")
-"""What each calls the penalty of repetition."""
+"""What tunes the sampling, of single engines."""
+generates = pytest.mark.parametrize("operation", GENERATES)
+TRANSLATED = ["lightllm", "ollama", "tgi"]
+"""Engines whose dialect is not OpenAI's. The others get each field as it came (RW-12)."""
+KNOWN: dict[str, set[str]] = {name: set() if name in TRANSLATED else set(SHAPES) for name in ADAPTERS}
+"""The fields that shape an answer, by the engines that they are sent to."""
 
 
 def encode(name: str, operation: Operation, fields: Json) -> UpstreamRequest:
@@ -40,10 +39,6 @@ def encode(name: str, operation: Operation, fields: Json) -> UpstreamRequest:
     raw = json.dumps(body).encode()
     asked = GatewayRequest("r", operation, PATHS[operation], "POST", "m", False, raw, read_object(raw), 1)
     return ADAPTERS[name].encode(asked, None)
-
-
-def test_every_engine_says_what_it_knows() -> None:
-    assert KNOWN.keys() == ADAPTERS.keys()
 
 
 @generates
@@ -84,14 +79,21 @@ def test_what_asks_for_nothing_is_refused_by_nobody(operation: Operation, name: 
 
 
 @generates
-@pytest.mark.parametrize("name", sorted(ADAPTERS.keys() - {"openai", "trtllm", "ollama", "tgi"}))
-@pytest.mark.parametrize("theirs", ["repetition_penalty", "repeat_penalty"])
-def test_the_penalty_of_repetition_arrives_under_the_engines_own_name(
-    operation: Operation, name: str, theirs: str
-) -> None:
-    upstream = encode(name, operation, {theirs: 1.2})
+@pytest.mark.parametrize("name", sorted(ADAPTERS.keys() - TRANSLATED))
+def test_who_speaks_openais_dialect_gets_every_field_as_it_came(operation: Operation, name: str) -> None:
+    fields: Json = {**SAMPLING, "repetition_penalty": 1.2, "repeat_penalty": 1.2, "zzz": {"a": [1]}}
+    upstream = encode(name, operation, fields)
     sent = json.loads(upstream.body)
-    assert {key: value for key, value in sent.items() if key.startswith("repe")} == {REPETITION[name]: 1.2}
+    assert {key: sent.get(key) for key in fields} == fields
+    assert upstream.dropped == ()
+
+
+@generates
+@pytest.mark.parametrize("theirs", ["repetition_penalty", "repeat_penalty"])
+def test_the_penalty_of_repetition_arrives_at_lightllm_under_its_own_name(operation: Operation, theirs: str) -> None:
+    upstream = encode("lightllm", operation, {theirs: 1.2})
+    sent = json.loads(upstream.body)
+    assert {key: value for key, value in sent.items() if key.startswith("repe")} == {"repetition_penalty": 1.2}
     assert upstream.dropped == ()
 
 
@@ -104,12 +106,11 @@ def test_tgi_has_the_penalty_of_repetition_in_two_places(theirs: str) -> None:
 
 
 @generates
-@pytest.mark.parametrize("name", sorted(ADAPTERS.keys() - {"openai", "trtllm", "ollama"}))
+@pytest.mark.parametrize("name", ["lightllm", "tgi"])
 def test_of_two_penalties_the_engines_own_holds_and_the_other_is_named(operation: Operation, name: str) -> None:
     upstream = encode(name, operation, {"repetition_penalty": 1.5, "repeat_penalty": 1.5})
-    (lost,) = {"repetition_penalty", "repeat_penalty"} - {REPETITION[name]}
-    assert upstream.dropped == (lost,)
-    assert lost not in json.loads(upstream.body)
+    assert upstream.dropped == ("repeat_penalty",)
+    assert "repeat_penalty" not in json.loads(upstream.body)
 
 
 def test_a_penalty_that_lightllm_cannot_take_is_named_by_the_clients_name() -> None:
@@ -122,10 +123,6 @@ def test_a_penalty_that_lightllm_cannot_take_is_named_by_the_clients_name() -> N
 @pytest.mark.parametrize(
     ("name", "lost"),
     [
-        ("vllm", {"typical_p", "repeat_last_n"}),
-        ("sglang", {"typical_p", "repeat_last_n"}),
-        ("lmdeploy", {"typical_p", "repeat_last_n"}),
-        ("llamacpp", {"min_tokens", "stop_token_ids"}),
         ("tgi", {"typical_p", "repeat_last_n", "min_tokens", "stop_token_ids", "min_p", "top_k", "ignore_eos"}),
         ("lightllm", {"typical_p", "repeat_last_n", "min_tokens", "stop_token_ids", "min_p"}),
         ("ollama", {"min_tokens", "stop_token_ids", "ignore_eos"}),
@@ -134,24 +131,9 @@ def test_a_penalty_that_lightllm_cannot_take_is_named_by_the_clients_name() -> N
 def test_what_tunes_the_sampling_of_others_is_left_out_and_named(
     operation: Operation, name: str, lost: set[str]
 ) -> None:
-    fields: Json = {"typical_p": 0.9, "repeat_last_n": 8, "min_tokens": 2, "min_p": 0.1, "top_k": 5}
-    upstream = encode(name, operation, {**fields, "stop_token_ids": [2], "ignore_eos": True})
+    upstream = encode(name, operation, SAMPLING)
     assert set(upstream.dropped) == lost
     assert lost.isdisjoint(json.loads(upstream.body))
-
-
-@generates
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("guided_json", "json"), ("guided_regex", "regex"), ("guided_choice", "choice"), ("guided_grammar", "grammar")],
-)
-def test_new_vllm_is_told_in_its_words_what_old_vllm_knew(operation: Operation, old: str, new: str) -> None:
-    value = ["x" * 20_000, "y" * 20_000]  # long strings are cut from what is parsed first
-    sent = json.loads(encode("vllm", operation, {old: value}).body)
-    assert sent["structured_outputs"] == {new: value}
-    assert sent[old] == value
-    both = json.loads(encode("vllm", operation, {old: value, "structured_outputs": {"regex": "a"}}).body)
-    assert both["structured_outputs"] == {"regex": "a"}
 
 
 def test_what_weir_does_not_speak_of_is_passed_on() -> None:
