@@ -24,7 +24,7 @@ import httpx2
 from ..extras import how_to_install
 from .connect_reason import connect_reason
 from .contract import ResponseHead, Sink, TransportError, WireRequest
-from .dialer import Dialer
+from .dialer import Dialer, certified_name
 
 MAX_HEAD_BYTES = 65536
 RELEASE_GRACE_S = 1.0
@@ -474,11 +474,12 @@ class _Wire(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore2.AsyncNetworkStream:
         loop = asyncio.get_running_loop()
+        name = None if server_hostname is None else certified_name(server_hostname)
         if self._held:
             self._link.drop()
             raise httpcore2.ConnectError("the engine spoke before the TLS handshake: does it speak TLS on this port?")
         try:
-            transport = await loop.start_tls(self._transport, self, ssl_context, server_hostname=server_hostname)
+            transport = await loop.start_tls(self._transport, self, ssl_context, server_hostname=name)
         except BaseException as error:
             self._link.drop()
             if isinstance(error, OSError):
