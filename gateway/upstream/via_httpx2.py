@@ -23,7 +23,7 @@ import httpx2
 
 from ..extras import how_to_install
 from .connect_reason import connect_reason
-from .contract import ResponseHead, Sink, TransportError, WireRequest
+from .contract import ResponseHead, Sink, TransportError, WireRequest, closing
 from .dialer import Dialer, certified_name
 
 MAX_HEAD_BYTES = 65536
@@ -79,6 +79,8 @@ class Httpx2Upstream:
         return len(self._open)
 
     async def send(self, request: WireRequest, sink: Sink, *, connect_timeout_s: float) -> Httpx2Exchange:
+        if self._closed:
+            raise closing()
         exchange = Httpx2Exchange(self, request, sink, connect_timeout_s)
         task = asyncio.get_running_loop().create_task(exchange.run())
         self._exchanges[task] = exchange
@@ -189,6 +191,9 @@ class Httpx2Exchange:
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        if not self._sent.done():  # who waits for it has not left: the upstream is being closed
+            self._sent.set_exception(closing())
+            self._sent.exception()  # seen, also if the caller of send was cancelled in this very moment
 
     def release(self) -> None:
         if not self._deaf:
