@@ -183,6 +183,7 @@ class Httpx2Exchange:
 
     def abort(self) -> None:
         self._deaf = True
+        self._returned.set()  # a task that has failed meanwhile waits for send to return, which it will not
         if self._grace is not None:
             self._grace.cancel()
         if self._link is not None:
