@@ -194,16 +194,15 @@ class Pool:
                 self._apply(other, health.needed_again(other.health, other.rules, time.monotonic()))
             return
         endpoint.health = after
-        if now == was and before.ejected_until_s == after.ejected_until_s:
+        if now == was:
             return
-        if now != was:
-            endpoint.told.clear()
-            endpoint.transitions[now] += 1
-            if now in _MAY_RESTART:
-                self.prompts.forget(endpoint.id)
-            if was not in _TAKES_TRAFFIC and now in _TAKES_TRAFFIC:
-                endpoint.own.revived()
-        _tell(endpoint, was, now)
+        endpoint.told.clear()
+        endpoint.transitions[now] += 1
+        if now in _MAY_RESTART:
+            self.prompts.forget(endpoint.id)
+        if was not in _TAKES_TRAFFIC and now in _TAKES_TRAFFIC:
+            endpoint.own.revived()
+        _tell(endpoint, now)
 
     def _can_spare(self, endpoint: Endpoint) -> bool:
         others = sum(other.healthy for other in self._all if other is not endpoint)
@@ -215,7 +214,7 @@ class Pool:
             await endpoint.questions.aclose()
 
 
-def _tell(endpoint: Endpoint, was: Health, now: Health) -> None:
+def _tell(endpoint: Endpoint, now: Health) -> None:
     """Logs what has become of an endpoint."""
     if now == "ejected":
         log.warning("endpoint %s ejected: %s", endpoint.id, endpoint.health.reason)

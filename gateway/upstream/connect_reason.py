@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import Final
 
@@ -18,4 +19,8 @@ def connect_reason(error: OSError) -> str:
     reason: str | None = getattr(error, "reason", None) if isinstance(error, ssl.SSLError) else None
     if reason:
         return f"TLS failed: {reason.lower().replace('_', ' ')}; does it speak TLS on this port?"
+    if isinstance(error, ConnectionResetError) and error.errno is None:
+        return "it closed the connection during the TLS handshake; does it speak TLS on this port?"
+    if isinstance(error, ConnectionError) and error.errno is not None:
+        return os.strerror(error.errno)  # asyncio's own words give the address instead
     return error.strerror or type(error).__name__

@@ -14,8 +14,8 @@ class TransportError(Exception):
     """The exchange failed below HTTP. The message names no client data.
 
     Attributes:
-        kind: ``connect``, ``connect_timeout``, ``local`` (Weir's machine has no file, port or memory for a connection:
-            no engine is to blame), ``reset`` (the peer reset or closed before the head was whole),
+        kind: ``connect``, ``connect_timeout``, ``local`` (Weir's machine has no file, port or memory for a connection,
+            or Weir is closing: no engine is to blame), ``reset`` (the peer reset or closed before the head was whole),
             ``truncated`` (the body broke off), ``malformed`` (not HTTP) or ``encoding`` (a content coding
             although none was accepted).
         sent: Whether the engine may have begun to work on the request.
@@ -25,6 +25,11 @@ class TransportError(Exception):
         super().__init__(message)
         self.kind = kind
         self.sent = sent
+
+
+def closing() -> TransportError:
+    """Returns why nothing is sent by an upstream that is being closed."""
+    return TransportError("local", "Weir closes its connections", sent=False)
 
 
 class WireRequest(NamedTuple):

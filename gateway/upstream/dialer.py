@@ -32,6 +32,9 @@ _TOLD_EVERY_S = 60.0
 # What stands in our own way: no file, no memory, no thread. It says nothing of the engine.
 _LOCAL = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN))
 
+# This machine has no way to the address. It says less than what another address of the same host answered.
+_NO_WAY = frozenset((errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT))
+
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 Opened = tuple[asyncio.Transport, P]
 
@@ -89,15 +92,17 @@ class Dialer:
 
     async def _open(self, make: Callable[[], P], tls: ssl.SSLContext | None, address: Address) -> Opened[P]:
         host, port, *_ = address
-        loop = asyncio.get_running_loop()
-        return await loop.create_connection(make, host, port, ssl=tls, server_hostname=self._host if tls else None)
+        if len(address) == 4 and address[3]:
+            host = f"{host}%{address[3]}"  # without its scope, a link-local address is none that can be reached
+        name = certified_name(self._host) if tls else None
+        return await asyncio.get_running_loop().create_connection(make, host, port, ssl=tls, server_hostname=name)
 
     async def _race(self, make: Callable[[], P], tls: ssl.SSLContext | None, addresses: Sequence[Address]) -> Opened[P]:
         """Tries them in order, and the next one as soon as one has failed or taken too long. The first one wins."""
         loop = asyncio.get_running_loop()
         left = list(addresses)
         tries: dict[asyncio.Task[Opened[P]], Address] = {}
-        failure: BaseException | None = None
+        failures: list[BaseException] = []
         try:
             while left or tries:
                 if left:
@@ -113,13 +118,12 @@ class Dialer:
                         self._doubt(addresses[: addresses.index(winner)])
                         return task.result()
                     del tries[task]
-                    failure = failure or error
+                    failures.append(error)
         finally:
             for task in tries:
                 task.cancel()
                 task.add_done_callback(_drop)
-        assert failure is not None  # without one, another address would be tried
-        raise failure
+        raise min(failures, key=_tells_little)  # the first of those that tell most
 
     def _in_order(self, addresses: Sequence[Address]) -> Sequence[Address]:
         doubted = self._doubted_until_s
@@ -153,6 +157,18 @@ class Dialer:
                 self._port,
                 reason,
             )
+
+
+def certified_name(host: str) -> str:
+    """Returns the name that a host's certificate has: without the dot that ends a full one (RFC 6066, section 3)."""
+    return host.removesuffix(".")
+
+
+def _tells_little(failure: BaseException) -> int:
+    """Returns the less, the more it tells of the engine: one that answered, though not well, was reached."""
+    if isinstance(failure, ssl.SSLError):
+        return 0
+    return 2 if isinstance(failure, OSError) and failure.errno in _NO_WAY else 1
 
 
 def _drop(task: asyncio.Task[Opened[P]]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import httptools
 
-from .contract import ResponseHead, Sink, TransportError, WireRequest
+from .contract import ResponseHead, Sink, TransportError, WireRequest, closing
 from .dialer import Dialer
 
 MAX_HEAD_BYTES = 65536
@@ -46,6 +46,7 @@ class NativeUpstream:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._keeps = idle_s > 0
+        self._closed = False
 
     @property
     def idle_connections(self) -> int:
@@ -69,6 +70,7 @@ class NativeUpstream:
 
     async def aclose(self) -> None:
         self._keeps = False
+        self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -125,6 +127,9 @@ class NativeUpstream:
                 transport, connection = await self._dialer.connect(lambda: _Connection(self), self._tls)
         except TimeoutError as error:
             raise self._dialer.no_connection(timeout_s) from error
+        if self._closed:
+            transport.abort()
+            raise closing()
         if transport.is_closing():
             raise TransportError("reset", "the engine closed the connection at once", sent=False)
         self._open.add(connection)

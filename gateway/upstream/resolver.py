@@ -22,6 +22,9 @@ FRESH_S = 1.0
 PATIENCE_S = 0.5
 """So long a look-up may take before the answer of an earlier one is used instead."""
 
+# EAI_FAIL is what glibc makes of a name server that refuses to answer, as forwarders do while they have nobody to ask
+_CANNOT_NOW = frozenset((socket.EAI_AGAIN, socket.EAI_FAIL))
+
 Address = tuple[str, int] | tuple[str, int, int, int]
 """What a socket connects to: host and port, of IPv6 also flow and scope."""
 
@@ -62,7 +65,7 @@ class Resolver:
         error = question.exception()
         if error is None:
             return question.result()
-        if self._known and isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
+        if self._known and isinstance(error, socket.gaierror) and error.errno in _CANNOT_NOW:
             return self._known
         raise error
 

@@ -23,8 +23,8 @@ import httpx2
 
 from ..extras import how_to_install
 from .connect_reason import connect_reason
-from .contract import ResponseHead, Sink, TransportError, WireRequest
-from .dialer import Dialer
+from .contract import ResponseHead, Sink, TransportError, WireRequest, closing
+from .dialer import Dialer, certified_name
 
 MAX_HEAD_BYTES = 65536
 RELEASE_GRACE_S = 1.0
@@ -79,6 +79,8 @@ class Httpx2Upstream:
         return len(self._open)
 
     async def send(self, request: WireRequest, sink: Sink, *, connect_timeout_s: float) -> Httpx2Exchange:
+        if self._closed:
+            raise closing()
         exchange = Httpx2Exchange(self, request, sink, connect_timeout_s)
         task = asyncio.get_running_loop().create_task(exchange.run())
         self._exchanges[task] = exchange
@@ -181,6 +183,7 @@ class Httpx2Exchange:
 
     def abort(self) -> None:
         self._deaf = True
+        self._returned.set()  # a task that has failed meanwhile waits for send to return, which it will not
         if self._grace is not None:
             self._grace.cancel()
         if self._link is not None:
@@ -189,6 +192,9 @@ class Httpx2Exchange:
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        if not self._sent.done():  # who waits for it has not left: the upstream is being closed
+            self._sent.set_exception(closing())
+            self._sent.exception()  # seen, also if the caller of send was cancelled in this very moment
 
     def release(self) -> None:
         if not self._deaf:
@@ -474,11 +480,12 @@ class _Wire(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore2.AsyncNetworkStream:
         loop = asyncio.get_running_loop()
+        name = None if server_hostname is None else certified_name(server_hostname)
         if self._held:
             self._link.drop()
             raise httpcore2.ConnectError("the engine spoke before the TLS handshake: does it speak TLS on this port?")
         try:
-            transport = await loop.start_tls(self._transport, self, ssl_context, server_hostname=server_hostname)
+            transport = await loop.start_tls(self._transport, self, ssl_context, server_hostname=name)
         except BaseException as error:
             self._link.drop()
             if isinstance(error, OSError):

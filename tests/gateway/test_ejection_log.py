@@ -11,9 +11,10 @@ from gateway.endpoint import Endpoint
 from gateway.pool import REASON_CHARS, Pool
 
 
-def pool(endpoints: int = 1, failures: int = 1) -> tuple[Pool, list[Endpoint]]:
+def pool(endpoints: int = 1, failures: int = 1, successes: int = 1) -> tuple[Pool, list[Endpoint]]:
     urls = [f"http://127.0.0.1:{port}" for port in range(1, endpoints + 1)]
-    made = Config.model_validate({"pools": {"m": {"endpoints": urls, "health": {"failures": failures}}}})
+    health = {"failures": failures, "successes": successes}
+    made = Config.model_validate({"pools": {"m": {"endpoints": urls, "health": health}}})
     subject = Pool(made.pools["m"])
     return subject, list(subject.endpoints.values())
 
@@ -89,3 +90,23 @@ def test_a_reason_is_one_short_line(reason: str, caplog: pytest.LogCaptureFixtur
     assert all(line.isprintable() for line in lines(caplog))
     subject.probed(two, reason)
     assert all(line.isprintable() for line in lines(caplog))
+
+
+def test_one_that_is_called_back_and_still_out_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    subject, (one, two) = pool(2, successes=2)
+    subject.failed(two, "500")
+    subject.probed(two, None)
+    for _ in range(50):
+        subject.failed(one, "500")
+    assert two.health.name == "ejected"
+    assert len(lines(caplog)) == 2
+
+
+def test_a_draining_one_that_fails_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    subject, (_, two) = pool(2)
+    subject.drain(two)
+    told = len(caplog.records)
+    subject.failed(two, "500")
+    assert two.health.ejected_until_s is not None
+    assert len(caplog.records) == told

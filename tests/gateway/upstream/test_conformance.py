@@ -847,6 +847,19 @@ async def test_closing_the_upstream_closes_idle_connections(lab: Lab) -> None:
     assert lab.upstream.idle_connections == 0
 
 
+@pytest.mark.parametrize("steps", range(3))
+async def test_closing_the_upstream_ends_a_send_that_still_connects(lab: Lab, steps: int) -> None:
+    sending = asyncio.ensure_future(lab.upstream.send(REQUEST, Attempt(), connect_timeout_s=WAIT_S))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await lab.upstream.aclose()
+    async with asyncio.timeout(WAIT_S):
+        with pytest.raises(TransportError, match="closes its connections") as raised:
+            await sending
+    assert raised.value.kind == "local"
+    await lab.until_nothing_is_open()
+
+
 async def test_two_hundred_rounds_of_churn_leave_room_for_normal_requests(lab: Lab) -> None:  # RW-22
     lab.peer.serve(_streams)
     for number in range(200):

@@ -33,5 +33,10 @@ def test_one_that_is_wrong_itself_says_only_why(code: int, message: str) -> None
 
 def test_other_errors_are_told_as_the_system_does() -> None:
     assert connect_reason(OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))) == "Connection refused"
-    assert connect_reason(ConnectionResetError()) == "ConnectionResetError"
+    assert connect_reason(ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed")) == "Connection refused"
+    assert connect_reason(ConnectionAbortedError()) == "ConnectionAbortedError"
+
+
+def test_a_handshake_that_the_engine_ended_is_told_as_such() -> None:
+    assert connect_reason(ConnectionResetError()).startswith("it closed the connection during the TLS handshake")
     assert connect_reason(ssl.SSLError()) == "SSLError"

@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 import socket
+import ssl
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -134,9 +135,98 @@ async def test_where_no_address_gives_one_the_first_ones_reason_is_told(engine: 
     engine.refuses("127.0.0.2")
     engine.refuses("127.0.0.3")
     addresses += ["127.0.0.2", "127.0.0.3"]
-    with pytest.raises(TransportError, match="cannot connect: Conn") as raised:
+    with pytest.raises(TransportError, match="cannot connect: Connection refused") as raised:
         await connected(Dialer("engine.test", engine.port))
     assert raised.value.kind == "connect"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told", "kind"),
+    [
+        (errno.EADDRNOTAVAIL, errno.ECONNREFUSED, "refused", "connect"),
+        (errno.ENETUNREACH, errno.ECONNREFUSED, "refused", "connect"),
+        (errno.ECONNREFUSED, errno.ENETUNREACH, "refused", "connect"),
+        (errno.EADDRNOTAVAIL, errno.EADDRNOTAVAIL, "assign", "local"),
+    ],
+)
+async def test_of_several_reasons_that_of_an_address_to_which_there_is_a_way_is_told(
+    engine: Engine,
+    addresses: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    first: int,
+    second: int,
+    told: str,
+    kind: str,
+) -> None:
+    engine.answers("127.0.0.2")
+    addresses += ["127.0.0.2", "127.0.0.3"]
+    dialer = Dialer("engine.test", engine.port)
+    await connected(dialer)
+
+    async def fails(_: object, host: str, *__: object, **___: object) -> None:
+        code = first if host == "127.0.0.2" else second
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
+    with pytest.raises(TransportError, match=told) as raised:
+        await connected(dialer)
+    assert raised.value.kind == kind
+
+
+async def test_tls_that_fails_at_one_address_is_told_and_not_that_another_refuses(
+    addresses: list[str], tls: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> None:
+    peer = RawPeer()
+    addresses += ["127.0.0.2", "127.0.0.1"]
+    dialing = asyncio.ensure_future(Dialer("engine.test", peer.port).connect(asyncio.Protocol, tls[1]))
+    await (await peer.accept()).send(OK)
+    with pytest.raises(TransportError, match="does it speak TLS on this port"):
+        await dialing
+    await peer.aclose()
+
+
+async def test_an_engine_that_closes_during_the_tls_handshake_is_told_as_such(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    peer = RawPeer()
+    dialing = asyncio.ensure_future(Dialer("127.0.0.1", peer.port).connect(asyncio.Protocol, tls[1]))
+    connection = await peer.accept()
+    await connection.receive()
+    connection.close()
+    with pytest.raises(TransportError, match="closed the connection during the TLS handshake"):
+        await dialing
+    await peer.aclose()
+
+
+async def test_the_scope_of_an_address_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[object] = []
+
+    async def fails(_: object, host: str, *__: object, **___: object) -> None:
+        tried.append(host)
+        raise OSError(errno.ECONNREFUSED, "Connection refused")
+
+    found = [("fe80::1", 80, 0, 3), ("2001:db8::1", 80, 0, 0)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(10, 1, 6, "", each) for each in found])
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
+    with pytest.raises(TransportError):
+        await connected(Dialer("engine.local", 80))
+    assert tried == ["fe80::1%3", "2001:db8::1"]
+
+
+async def test_the_dot_that_ends_a_full_name_is_no_part_of_the_certificates_name(
+    addresses: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named: list[object] = []
+
+    async def fails(*_: object, server_hostname: str | None, **__: object) -> None:
+        named.append(server_hostname)
+        raise OSError(errno.ECONNREFUSED, "Connection refused")
+
+    addresses.append("127.0.0.1")
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
+    with pytest.raises(TransportError):
+        await Dialer("engine.test.", 443).connect(asyncio.Protocol, ssl.create_default_context())
+    assert named == ["engine.test"]
 
 
 async def test_who_leaves_while_it_is_tried_leaves_nothing_open(engine: Engine, addresses: list[str]) -> None:

@@ -19,6 +19,7 @@ from tests.gateway.upstream.raw_peer import eventually
 
 FOUND = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 80))]
 AGAIN = socket.gaierror(socket.EAI_AGAIN, "try again")
+REFUSES = socket.gaierror(socket.EAI_FAIL, "refused")
 NO_NAME = socket.gaierror(socket.EAI_NONAME, "no such name")
 
 
@@ -100,16 +101,17 @@ async def test_a_name_server_that_falls_silent_is_answered_for_by_what_it_said(
 
 
 @pytest.mark.usefixtures("no_memory")
+@pytest.mark.parametrize("cannot", [AGAIN, REFUSES])
 async def test_a_name_server_that_cannot_now_is_answered_for_and_one_that_knows_no_such_name_is_not(
-    server: NameServer,
+    server: NameServer, cannot: socket.gaierror
 ) -> None:
     names = Resolver("engine.test", 80)
-    server.answer = AGAIN
-    with pytest.raises(socket.gaierror, match="try again"):
+    server.answer = cannot
+    with pytest.raises(socket.gaierror, match=str(cannot.strerror)):
         await names.addresses()
     server.answer = FOUND
     await names.addresses()
-    server.answer = AGAIN
+    server.answer = cannot
     assert await names.addresses() == (("192.0.2.1", 80),)
     server.answer = NO_NAME
     with pytest.raises(socket.gaierror, match="no such name"):
