@@ -107,7 +107,7 @@ async def serve_until_signal(config: Config) -> int:
     _tell_serving(config.model_copy(update={"listen": _taken(config.listen, running.port), "admin": admin}))
     await stopping.asked.wait()
     log.info(
-        "stopping: running requests may end within %g s; a second SIGTERM or SIGINT ends them", config.shutdown.drain_s
+        "stopping: running requests may end within %g s; another SIGTERM or SIGINT ends them", config.shutdown.drain_s
     )
     await running.stop()
     return 0
