@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from .config.values import split_address
 _ANSWER_S = 30.0
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _SHOWN_CHARS = 300
+_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
 
 class CannotAsk(Exception):
@@ -61,9 +63,8 @@ def ask_gateway(
     try:
         answer = httpx2.request(method, url + path, params=query, headers=headers, timeout=_ANSWER_S, trust_env=False)
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:  # the last: a token that no header can carry
-        raise CannotAsk(
-            f"no Weir answers at {url}: {error or type(error).__name__}; name its address with --url"
-        ) from error
+        reason = _NUMBER.sub("", str(error)) or type(error).__name__
+        raise CannotAsk(f"no Weir answers at {url}: {reason}; name its address with --url") from error
     try:
         told = answer.json()
     except ValueError:

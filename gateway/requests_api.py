@@ -56,12 +56,16 @@ class RequestsApi:
         query = request.query_params
         try:
             most = int(query.get("slowest", DEFAULT_MOST))
+        except ValueError:
+            most = 0
+        if not 0 < most <= MOST:
+            message = f"slowest takes a number, 1 to {MOST}"
+            return failed(BadRequest(message, code="invalid_query", param="slowest"), request)
+        try:
             since_s = parse_duration_s(query.get("since", DEFAULT_SINCE))
         except ValueError as error:
-            message = f"slowest takes a number, and since a duration such as 15m: {error}"
-            return failed(BadRequest(message, code="invalid_query"), request)
-        if not 0 < most <= MOST:
-            return failed(BadRequest(f"slowest takes 1 to {MOST}", code="invalid_query", param="slowest"), request)
+            message = f"since takes a duration such as 15m: it {error}"
+            return failed(BadRequest(message, code="invalid_query", param="since"), request)
         self._settle()
         found = await asyncio.to_thread(self._recorder.slowest, most, time.time() - since_s, query.get("pool"))
         return json_answer([explanation(record) for record in found])

@@ -106,7 +106,9 @@ async def serve_until_signal(config: Config) -> int:
         admin = admin.model_copy(update={"listen": _taken(admin.listen, running.admin_port)})
     _tell_serving(config.model_copy(update={"listen": _taken(config.listen, running.port), "admin": admin}))
     await stopping.asked.wait()
-    log.info("stopping: running requests may end within %g s; a second signal ends them", config.shutdown.drain_s)
+    log.info(
+        "stopping: running requests may end within %g s; another SIGTERM or SIGINT ends them", config.shutdown.drain_s
+    )
     await running.stop()
     return 0
 

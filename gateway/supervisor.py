@@ -166,7 +166,7 @@ class Supervisor:
         self._stops += 1
         drain_s = self._config.shutdown.drain_s
         if self._stops == 1:
-            log.info("stopping: running requests may end within %g s; a second signal ends them", drain_s)
+            log.info("stopping: running requests may end within %g s; another SIGTERM or SIGINT ends them", drain_s)
             word = worker.STOP
         else:
             word, drain_s = worker.HURRY, 0.0

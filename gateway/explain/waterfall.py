@@ -95,7 +95,8 @@ def listing(calls: Sequence[Explanation], width_chars: int) -> RenderableType:
 def _title(told: Explanation) -> str:
     where = f" at {_shown(told['endpoint'])}" if told["endpoint"] else ""
     trace = f", trace {_shown(told['trace_id'])}" if told["trace_id"] else ""
-    return f"{told['operation']} {_shown(told['model'])}{where}: request {_shown(told['request_id'])}{trace}"
+    model = f" {_shown(told['model'])}" if told["model"] else ""
+    return f"{told['operation']}{model}{where}: request {_shown(told['request_id'])}{trace}"
 
 
 def _phases(told: Explanation) -> Table:

@@ -67,7 +67,7 @@ async def test_refusals_are_told() -> None:
 @pytest.mark.parametrize("command", [["endpoints"], ["drain", "x"], ["readmit", "x"]])
 def test_where_nobody_answers_it_says_where_it_asked(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--url", "http://127.0.0.1:9"]) == 1
-    assert "no Weir answers at http://127.0.0.1:9" in capsys.readouterr().err
+    assert "no Weir answers at http://127.0.0.1:9: Connection refused;" in capsys.readouterr().err
 
 
 def test_an_open_port_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

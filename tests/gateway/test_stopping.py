@@ -197,7 +197,7 @@ async def test_after_a_hangup_a_signal_does_not_wait_for_running_requests(tmp_pa
                 await client.send(request_bytes("POST", CHAT, r0()))
                 await client.read_until(b'"content":"a"')
                 process.signal(signal.SIGHUP)
-                await process.says("stopping: ")
+                await process.says("another SIGTERM or SIGINT ends them")
                 process.signal(signal.SIGTERM)
                 assert await process.ended() == 0
                 assert (await client.reply()).stream_error is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import ssl
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,14 @@ def test_a_certificate_of_an_unknown_issuer_says_how_to_make_it_known(code: int)
     told = connect_reason(refused_certificate(code, "unable to get local issuer certificate"))
     assert told.startswith("certificate verify failed: unable to get local issuer certificate")
     assert "SSL_CERT_FILE" in told
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_a_variable_that_names_nothing_is_told(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = tmp_path / "our-ca.pem"
+    monkeypatch.setenv(variable, str(missing))
+    told = connect_reason(refused_certificate(20, "unable to get local issuer certificate"))
+    assert told.endswith(f"; {variable} names {missing}, which cannot be read")
 
 
 @pytest.mark.parametrize(
