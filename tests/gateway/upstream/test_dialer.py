@@ -205,8 +205,11 @@ async def test_the_scope_of_an_address_is_part_of_it(monkeypatch: pytest.MonkeyP
         tried.append(host)
         raise OSError(errno.ECONNREFUSED, "Connection refused")
 
-    found = [("fe80::1", 80, 0, 3), ("2001:db8::1", 80, 0, 0)]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(10, 1, 6, "", each) for each in found])
+    def look_up(*_: object, **__: object) -> list[object]:
+        found = [("fe80::1", 80, 0, 3), ("2001:db8::1", 80, 0, 0)]
+        return [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", each) for each in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
     with pytest.raises(TransportError):
         await connected(Dialer("engine.local", 80))
