@@ -186,7 +186,8 @@ class RelayProtocol(HttpToolsProtocol):
             if self._head_timer is None:
                 self._head_timer = self.loop.call_later(self.head_s, self._refuse_if_late)
         self._head_tail = (self._head_tail + data)[-3:]
-        self._head_bytes += len(data)
+        if not self._had_body:  # else most of the read was the body before it
+            self._head_bytes += len(data)
         if self._head_bytes > self.header_bytes:
             self._refuse_head()
 

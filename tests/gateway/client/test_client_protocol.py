@@ -309,6 +309,25 @@ async def test_a_request_behind_a_refused_head_is_not_served(
         assert u.requests == []
 
 
+async def test_the_end_of_a_large_body_is_no_part_of_the_head_that_follows_it_in_the_same_read(
+    connections: Connections,
+) -> None:
+    first = request_bytes("POST", CHAT, r0(stream=False, padding="x" * 100_000))
+    behind = request_bytes("GET", "/healthz")
+    async with (
+        ScriptedUpstream(json_answer(completion("mine"))) as u,
+        running_gateway(config(u.url, limits_http={"header": "8KiB"})) as gw,
+        gw.connect() as client,
+    ):
+        await client.send(first[:1000])
+        await eventually(lambda: connections.open == 1)
+        await eventually(lambda: connections.last.running is not None)
+        connections.last.data_received(first[1000:] + behind[:20])  # one read, however the kernel would cut it
+        await client.send(behind[20:])
+        await client.read_until(lambda got: got.count(b"HTTP/1.1 200 ") == 2)
+        assert client.received.count(b"HTTP/1.1 200 ") == 2
+
+
 @pytest.mark.parametrize("refused", ["large", "broken"])
 async def test_a_refused_head_behind_a_running_request_does_not_answer_in_its_place(
     refused: str, connections: Connections
