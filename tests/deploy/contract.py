@@ -86,7 +86,9 @@ ENGINE_NUMBERS = frozenset(
 )
 
 # Of the process, with a worker's number where there are several; and what Prometheus adds by itself.
-PROCESS = frozenset({"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"})
+PROCESS = frozenset(
+    {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds"}
+)
 OF_PROMETHEUS = frozenset({"up", "scrape_duration_seconds"})
 
 
