@@ -21,6 +21,7 @@ from policies.embedding_batch import BatchRules, Extent
 from .deadlines import Deadlines
 from .endpoint import Endpoint
 from .flight import AttemptRecord
+from .frames import let_go
 from .metrics import Metrics
 from .relay import Relay, TimedOut
 from .trace_context import context_headers, new_span_id
@@ -242,7 +243,7 @@ class EmbeddingBatcher:
             answer, dropped = await self._exchange(batch, members, relay)
             answers = split(answer.body, [member.inputs for member in members], call.request.model, answer.model)
         except Exception as failure:
-            failure.__traceback__ = None  # its frames hold whoever is told of it
+            let_go(failure)
             if isinstance(failure, CannotSplit):
                 self._warn(batch.endpoint, failure)
             if isinstance(failure, CannotSplit) or (isinstance(failure, EngineFailed) and failure.status in _REFUSED):

@@ -23,6 +23,7 @@ from .errors import BadRequest, GatewayError, InternalError, RequestTooSlow, Shu
 from .fleet import Fleet
 from .flight import FlightRecord
 from .flight_log import FlightLog
+from .frames import let_go
 from .paths import engine_path
 from .pool import Pool
 from .proxy import Call, Proxy
@@ -96,7 +97,7 @@ class OpenAiApi:
         except GatewayError as error:
             record.failed(error)
             await self._tell(error, call, link, record)
-            error.__traceback__ = None  # its frames hold it: garbage until a collection, which holds every stream up
+            let_go(error)
         except asyncio.CancelledError:
             if not link.gone:  # the server is going down
                 ending = ShuttingDown()

@@ -21,6 +21,7 @@ from .client_link import ClientLink
 from .config import TimeoutsConfig
 from .deadlines import Deadlines
 from .flight import AttemptRecord, FlightRecord, Stall
+from .frames import let_go
 from .histogram import GAP, Distribution
 from .own_load import Lease
 from .upstream.contract import Exchange, ResponseHead, TransportError
@@ -303,7 +304,7 @@ class Relay:
             exchange.abort()
         self._exchange = None
         if self.failure is not None:
-            self.failure.__traceback__ = None  # its frames hold this object
+            let_go(self.failure)
         self._tell()
 
     def _tell(self) -> None:
