@@ -13,6 +13,7 @@ import asyncio
 import json
 import socket
 import struct
+import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -261,10 +262,14 @@ class ScriptedUpstream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
+        await asyncio.sleep(0)  # of what it has only just accepted asyncio forgets the socket, if its server closes
         self._server.close()
         for connection in list(self._open):
             connection.transport.abort()
         await eventually(lambda: not self._open)
+        if sys.version_info >= (3, 13):  # those too of which nobody was told yet
+            self._server.abort_clients()
+            await self._server.wait_closed()
         if self.failures and error is None:
             raise self.failures[0]
 
