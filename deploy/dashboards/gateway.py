@@ -133,13 +133,18 @@ def _takes(made: dashboard.Dashboard) -> None:
             "Read from engines and not yet taken by clients.",
             BYTES, f"sum by (instance) ({_each('weir_stream_buffer_bytes')})",
         ),
-        (
-            "Open files",
-            "Connections are files. Near the limit, new ones are refused.",
-            COUNT, f"sum by (instance, worker) ({_each('process_open_fds')})",
-        ),
     ):  # fmt: skip
         made.with_panel(lines(title, description, unit, Query(expr, "{{instance}} {{worker}}"), width=6))
+    made.with_panel(
+        lines(
+            "Open files",
+            "Connections are files, those of clients and those to engines. Near the limit, new ones are refused.",
+            COUNT,
+            Query(f"sum by (instance, worker) ({_each('process_open_fds')})", "{{instance}} {{worker}}"),
+            Query(f"sum by (instance) ({_each('weir_client_connections')})", "{{instance}}: clients"),
+            width=6,
+        )
+    )
 
 
 def _telemetry(made: dashboard.Dashboard) -> None:
