@@ -15,6 +15,7 @@ import asyncio
 import functools
 import re
 from collections import deque
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, cast
 from urllib.parse import unquote
@@ -32,6 +33,7 @@ MAX_TRAILERS = 100
 _UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 _GLANCE_BYTES = 8192
 """So much is looked through faster than the end of a head is found in it."""
+Refused = Callable[[BadRequest, str, str], str]
 _KNOWN_TARGETS = 16  # few, for a client may send large ones
 
 
@@ -58,6 +60,8 @@ class RelayProtocol(HttpToolsProtocol):
     """uvicorn's protocol with the extension ``weir.relay``. Bounds are set by ``configured``.
 
     Attributes:
+        refused: Told of a head that is refused, with the method and the path as far as they came; returns the
+            request's id. None if nobody takes note of them.
         running: The request whose application runs and whose answer is not over; those behind it wait in ``pipeline``.
     """
 
@@ -81,21 +85,26 @@ class RelayProtocol(HttpToolsProtocol):
     buffer_bytes = 262_144
     header_bytes = 65_536
     head_s = 60.0
+    refused: Refused | None = None
     cycle: DirectLink
     pipeline: deque[DirectLink]  # type: ignore[assignment]
     app: ASGI3Application
     parser: httptools.HttpRequestParser
 
     @classmethod
-    def configured(cls, *, buffer_bytes: int, header_bytes: int, head_s: float) -> type[RelayProtocol]:
+    def configured(
+        cls, *, buffer_bytes: int, header_bytes: int, head_s: float, refused: Refused | None = None
+    ) -> type[RelayProtocol]:
         """Returns the class with these bounds.
 
         Args:
             buffer_bytes: Written to a client's transport and not yet taken, at which its engine is paused.
             header_bytes: The largest request head.
             head_s: How long a head may take to come, from its first byte.
+            refused: As the attribute.
         """
-        bounds = {"buffer_bytes": buffer_bytes, "header_bytes": header_bytes, "head_s": head_s}
+        noted = None if refused is None else staticmethod(refused)
+        bounds = {"buffer_bytes": buffer_bytes, "header_bytes": header_bytes, "head_s": head_s, "refused": noted}
         return type("RelayProtocol", (cls,), bounds)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -166,9 +175,7 @@ class RelayProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
-            message = "Invalid HTTP request received."
-            self.logger.warning(message)
-            self.send_400_response(message)
+            self._refuse(BadRequest("the request is not valid HTTP/1.1", code="invalid_http"))
         except httptools.HttpParserUpgrade:
             self._unsupported_upgrade_warning()
         if self._in_head:
@@ -329,6 +336,7 @@ class RelayProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_body = False
+        self.url = b""  # of the next head nothing has come
         cycle = self.cycle
         if self._refused or cycle.response_complete:
             return
@@ -336,9 +344,11 @@ class RelayProtocol(HttpToolsProtocol):
         if cycle.news is not None:
             cycle.news.set()
 
-    def send_400_response(self, msg: str) -> None:
-        """uvicorn's answer to what is not HTTP, as JSON."""
-        self._refuse(BadRequest("the request is not valid HTTP/1.1", code="invalid_http"))
+    def _asked(self) -> tuple[str, str]:
+        """Method and path of a head, as far as they came."""
+        if not self.url:
+            return "", ""
+        return self.parser.get_method().decode("ascii"), self.url.partition(b"?")[0].decode("latin-1")
 
     def _head_size(self) -> int:
         return len(self.url) + sum(map(len, chain.from_iterable(self.headers)))
@@ -362,9 +372,13 @@ class RelayProtocol(HttpToolsProtocol):
                 if cycle.response_started and cycle.more_body:
                     self.transport.close()
                 return
-        body = error.body(None)
-        head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-        self.transport.write(head % (STATUS_LINE[error.status], len(body)) + body)
+            request_id = None  # it has a record of its own, which tells how it ended
+        else:
+            request_id = None if self.refused is None else self.refused(error, *self._asked())
+        body = error.body(request_id)
+        head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n"
+        named = b"" if request_id is None else b"x-request-id: %b\r\n" % request_id.encode()
+        self.transport.write(head % (STATUS_LINE[error.status], len(body), named) + body)
         self.transport.close()
         self.loop.call_later(FLUSH_S, self.transport.abort)  # a client that never takes what it was sent
 

@@ -27,7 +27,7 @@ from .frames import let_go
 from .paths import engine_path
 from .pool import Pool
 from .proxy import Call, Proxy
-from .request_head import RequestHead, read_head
+from .request_head import RequestHead, new_request_id, read_head
 from .tracing import Tracing
 
 log = logging.getLogger("weir.api")
@@ -114,6 +114,15 @@ class OpenAiApi:
             await self._tell(fault, call, link, record)
         finally:
             self._flights.close(record)
+
+    def refused(self, error: GatewayError, method: str, path: str) -> str:
+        """Takes note of a request whose head was none; returns its id."""
+        record = self._flights.open(new_request_id().decode("ascii"), method, path[:_PATH_SHOWN_CHARS])
+        record.operation = OPERATIONS.get(path, "other")
+        record.status = error.status
+        record.failed(error)
+        self._flights.close(record)
+        return record.request_id
 
     async def _tell(self, error: GatewayError, call: Call | None, link: ClientLink, record: FlightRecord) -> None:
         """Ends the answer with an error, in whatever way is still possible."""

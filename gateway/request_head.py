@@ -61,9 +61,13 @@ class RequestHead:
         return dict(self._headers).get(name)
 
 
+def new_request_id() -> bytes:
+    return b"%032x" % getrandbits(128)  # an id, no secret
+
+
 def read_head(scope: Scope) -> RequestHead:
     headers = scope["headers"]
-    head = RequestHead(b"%032x" % getrandbits(128), headers)  # an id, no secret
+    head = RequestHead(new_request_id(), headers)
     if not _SELDOM.isdisjoint(dict(headers)):
         _read_seldom(head, headers)
     return head

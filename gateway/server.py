@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any, BinaryIO
 
 import uvicorn
@@ -166,16 +167,17 @@ async def start(config: Config, access_out: BinaryIO | None = None, seat: Seat |
             admin = _listen("admin.listen", config.admin.listen, shared=seat is not None)
             listeners.append(opened.enter_context(admin))
         app = App(config, access_out, seat)
-        relay = RelayProtocol.configured(
+        bounded = partial(
+            RelayProtocol.configured,
             buffer_bytes=config.stream.buffer_bytes,
             header_bytes=config.limits_http.header_bytes,
             head_s=config.limits_http.read_s,
         )
-        servers = [_server(app, config.shutdown.drain_s, http=relay, lifespan="on")]
+        servers = [_server(app, config.shutdown.drain_s, http=bounded(refused=app.openai.refused), lifespan="on")]
         app.metrics.stream_buffer_bytes = servers[0].buffered_bytes
         app.metrics.client_connections = lambda: len(servers[0].server_state.connections)
         if config.admin.listen is not None:
-            servers.append(_server(app.serve_admin, FAREWELL_S, http=relay, lifespan="off"))
+            servers.append(_server(app.serve_admin, FAREWELL_S, http=bounded(), lifespan="off"))
         port, *admin_ports = (listener.getsockname()[1] for listener in listeners)
         running = RunningServer(app, port, admin_ports[0] if admin_ports else None, servers)
         await running.serve(listeners)
