@@ -16,6 +16,7 @@ import httptools
 
 from .contract import ResponseHead, Sink, TransportError, WireRequest, closing
 from .dialer import Dialer
+from .host_header import host_header
 
 MAX_HEAD_BYTES = 65536
 _TARGET = re.compile(r"[!-~]+")
@@ -37,9 +38,7 @@ class NativeUpstream:
         self._dialer = Dialer(host, port)
         self._tls = tls
         self._idle_s = idle_s
-        bracketed = f"[{host}]" if ":" in host else host
-        usual = 443 if tls else 80
-        self._host_header = (bracketed if port == usual else f"{bracketed}:{port}").encode("ascii")
+        self._host_header = host_header(host, port, tls=tls is not None)
         self._beginnings: dict[tuple[str, str], bytes] = {}  # of requests, by method and target
         self._idle: dict[_Connection, None] = {}  # the one used last at the end; any can be taken out at once
         self._open: set[_Connection] = set()

@@ -25,6 +25,7 @@ from ..extras import how_to_install
 from .connect_reason import connect_reason
 from .contract import ResponseHead, Sink, TransportError, WireRequest, closing
 from .dialer import Dialer, certified_name
+from .host_header import host_header
 
 MAX_HEAD_BYTES = 65536
 RELEASE_GRACE_S = 1.0
@@ -62,8 +63,7 @@ class Httpx2Upstream:
         self._idle_s = idle_s
         self._proxy = _proxy_of_the_environment(url, self._port)
         self._tls = verify or (httpx2.create_ssl_context() if url.scheme == "https" else None)
-        bracketed = b"[%b]" % self._host if b":" in self._host else self._host
-        self._host_header = bracketed if self._port == _usual_port(url) else b"%b:%d" % (bracketed, self._port)
+        self._host_header = host_header(self._host.decode("ascii"), self._port, tls=url.scheme == "https")
         self._idle: list[_Link] = []
         self._open: set[_Link] = set()
         self._exchanges: dict[asyncio.Task[None], Httpx2Exchange] = {}
