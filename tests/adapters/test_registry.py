@@ -12,7 +12,7 @@ from adapters import ADAPTERS
 from adapters.bodies import read_object
 from adapters.capabilities import capabilities
 from adapters.types import GatewayRequest, Operation, UpstreamRequest
-from gateway.config.models import EndpointConfig
+from gateway.config import EndpointConfig
 from tests.fakes.engines import ENGINES
 
 Json = dict[str, Any]

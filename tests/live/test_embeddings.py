@@ -11,7 +11,7 @@ import openai
 import pytest
 import pytest_asyncio
 
-from gateway.config.models import EmbeddingsBatchConfig
+from gateway.config import EmbeddingsBatchConfig
 from gateway.demo.engine_kind import MODEL
 from gateway.demo.engine_process import EngineProcess
 from gateway.demo.installation import NotInstalled

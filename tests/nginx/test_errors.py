@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.models import LimitsHttpConfig
+from gateway.config import LimitsHttpConfig
 from gateway.errors import BadRequest, UpstreamFailed, UpstreamTimeout
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.raw_client import Reply, r0, request_bytes

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from gateway.config import Config
-from gateway.config.models import LimitsHttpConfig, TimeoutsConfig
+from gateway.config import Config, LimitsHttpConfig, TimeoutsConfig
 from gateway.server import CLIENT_IDLE_S
 from tests.nginx.real_nginx import CONF
 

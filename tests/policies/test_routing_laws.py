@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 
-from gateway.config.models import RoutingConfig
+from gateway.config import RoutingConfig
 from policies.routing import ROUTING
 from policies.types import Answered, EndpointSnapshot, Learner, PoolView, RouteQuery, eligible
 from tests.fakes.policy_runs import Machine, run

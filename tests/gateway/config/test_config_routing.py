@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from gateway.config import CanaryConfig, Config, PoolConfig, RoutingRuleConfig, RuleConditionsConfig
 from gateway.config.file import parse
-from gateway.config.models import CanaryConfig, Config, PoolConfig, RoutingRuleConfig, RuleConditionsConfig
 from gateway.config.problems import ConfigError
 
 PLAIN = "http://a"
