@@ -7,29 +7,20 @@ import os
 import sys
 from collections.abc import Callable
 
-from . import (
-    __version__,
-    check_command,
-    demo_command,
-    drain_command,
-    endpoints_command,
-    explain_command,
-    readmit_command,
-    replay_command,
-    serve_command,
-)
-from .simulator import command as engine_command
+from . import __version__
+from .commands import check, demo, drain, endpoints, explain, readmit, replay, serve
+from .simulator import command as engine
 
 _COMMANDS = {
-    "serve": (serve_command, "serve the configured engines, or those found on well-known local ports"),
-    "check": (check_command, "say everything that is wrong with a configuration file"),
-    "explain": (explain_command, "say where the time of a request went"),
-    "replay": (replay_command, "make recorded choices of an endpoint again, by another policy"),
-    "endpoints": (endpoints_command, "list the endpoints of a gateway that runs, and how they are"),
-    "drain": (drain_command, "let an endpoint finish what it has, and send it nothing new"),
-    "readmit": (readmit_command, "send requests again to an endpoint that was drained or ejected"),
-    "demo": (demo_command, "start two small real engines and Weir in front of them"),
-    "engine": (engine_command, "run a simulated engine"),
+    "serve": (serve, "serve the configured engines, or those found on well-known local ports"),
+    "check": (check, "say everything that is wrong with a configuration file"),
+    "explain": (explain, "say where the time of a request went"),
+    "replay": (replay, "make recorded choices of an endpoint again, by another policy"),
+    "endpoints": (endpoints, "list the endpoints of a gateway that runs, and how they are"),
+    "drain": (drain, "let an endpoint finish what it has, and send it nothing new"),
+    "readmit": (readmit, "send requests again to an endpoint that was drained or ejected"),
+    "demo": (demo, "start two small real engines and Weir in front of them"),
+    "engine": (engine, "run a simulated engine"),
 }
 
 

@@ -17,24 +17,24 @@ from .config import Config
 from .cors import Cors
 from .fleet import Fleet
 from .flight_log import FlightLog
-from .gc_pauses import GENERATIONS, GcPauses
-from .loop_lag import LoopLag
+from .instruments.gc_pauses import GENERATIONS, GcPauses
+from .instruments.loop_lag import LoopLag
 from .metrics import Metrics
 from .openai_api import OPERATIONS, OpenAiApi
 from .ops_api import OpsApi
 from .orders import Orders
 from .paces import Paces
 from .paths import canonical
-from .probes import Probes
+from .probing.probes import Probes
+from .probing.wedge_watch import WedgeWatch
 from .proxy import Proxy
-from .publisher import Publisher
 from .recorder.location import recorder_path
 from .recorder.recorder import Recorder
 from .requests_api import RequestsApi
 from .routes import Routes
 from .tracing import Tracing
-from .wedge_watch import WedgeWatch
-from .worker_numbers import Seat, WorkerNumbers
+from .workers.publisher import Publisher
+from .workers.worker_numbers import Seat, WorkerNumbers
 
 _ADMIN_PATHS = ("/metrics", "/weir")
 

@@ -13,10 +13,10 @@ from policies.named_tuples import named
 from policies.types import HEALTHS, EndpointSnapshot, Health, Learner
 
 from .config import EndpointConfig, PoolConfig
-from .fact_sample import NO_FACT_SAMPLE, FactSample
-from .load_sample import NO_SAMPLE, LoadSample
-from .missing_signals import MissingSignals
 from .own_load import OwnLoad
+from .probing.fact_sample import NO_FACT_SAMPLE, FactSample
+from .probing.load_sample import NO_SAMPLE, LoadSample
+from .probing.missing_signals import MissingSignals
 from .upstream.contract import Upstream, WireRequest
 from .upstream.native import NativeUpstream
 from .upstream.via_httpx2 import Httpx2Upstream

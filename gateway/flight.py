@@ -10,7 +10,7 @@ from adapters.types import BYTES_PER_TOKEN, AnswerFacts, EngineTimings, Usage
 from policies.types import PoolView, RouteQuery
 
 from .errors import GatewayError, Outcome
-from .load_sample import NO_SAMPLE, LoadSample
+from .probing.load_sample import NO_SAMPLE, LoadSample
 
 if TYPE_CHECKING:
     from .content import Content

@@ -19,15 +19,15 @@ from . import __version__
 from .config import MetricsConfig
 from .endpoint import Endpoint
 from .errors import EngineBusy, NoConnection, NoEndpoint, ShuttingDown
-from .exposition import END, TEXT, Format
 from .fleet import Fleet
 from .flight import AttemptRecord, FlightRecord, Role
 from .genai_view import GenAiView
-from .histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT, Distribution, Exemplar
-from .load_sample import LoadSample
-from .metrics_text import OTHER, CounterFamily, Family, HistogramFamily, Number, Part, ReadFamily, Room
-from .process_metrics import ProcessMetrics
-from .worker_numbers import WorkerNumbers
+from .instruments.exposition import END, TEXT, Format
+from .instruments.histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT, Distribution, Exemplar
+from .instruments.metrics_text import OTHER, CounterFamily, Family, HistogramFamily, Number, Part, ReadFamily, Room
+from .instruments.process_metrics import ProcessMetrics
+from .probing.load_sample import LoadSample
+from .workers.worker_numbers import WorkerNumbers
 
 PROMPT_TOKENS = (256, 1024, 4096, 16384, 65536)
 """Where prompts are told apart by their length."""

@@ -13,15 +13,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from . import exposition
 from .endpoint import Endpoint
 from .errors import BadRequest, GatewayError, InternalError
 from .fleet import Fleet
+from .instruments import exposition
 from .metrics import Metrics
 from .orders import Orders, Word
 from .pool import Pool
+from .probing.scrape import scrape
 from .routes import failed, json_answer
-from .scrape import scrape
 
 # What proxies add. To us every client of a proxy on this machine looks like one of this machine.
 _FORWARDED = frozenset((b"forwarded", b"via", b"x-real-ip"))

@@ -22,7 +22,7 @@ from .config import TimeoutsConfig
 from .deadlines import Deadlines
 from .flight import AttemptRecord, FlightRecord, Stall
 from .frames import let_go
-from .histogram import GAP, Distribution
+from .instruments.histogram import GAP, Distribution
 from .own_load import Lease
 from .upstream.contract import Exchange, ResponseHead, TransportError
 

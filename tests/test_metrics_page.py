@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gateway import histogram
 from gateway.config import MetricsConfig
-from gateway.exposition import OPENMETRICS
+from gateway.instruments import histogram
+from gateway.instruments.exposition import OPENMETRICS
 from gateway.metrics import Metrics
-from gateway.worker_numbers import Seat, WorkerNumbers
+from gateway.workers.worker_numbers import Seat, WorkerNumbers
 from tests.fakes.flown import fleet, fly
 
 PAGE = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()

@@ -76,7 +76,7 @@ def run(
     def scrape(_: None) -> None:
         for gateway in fan.gateways:
             for engine in engines:
-                gateway.scrape(engine)
+                gateway.probing.scrape(engine)
         if loop.now_s < work.end_s:
             loop.at(loop.now_s + scrape_s, scrape)
 

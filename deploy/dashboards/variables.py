@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 PROMETHEUS = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-# As `le` has them: edges of gateway/histogram.py, so that the share below them is counted and not guessed.
+# As `le` has them: edges of gateway/instruments/histogram.py, so that the share below them is counted and not guessed.
 TTFT_EDGES = ("0.5", "1.0", "1.5", "2.0", "2.5", "5.0", "10.0")
 GAP_EDGES = ("0.5", "0.75", "1.0", "2.5", "5.0", "10.0")
 TARGETS = ("0.9", "0.95", "0.99", "0.995", "0.999")

@@ -14,7 +14,7 @@ from adapters.types import EngineTimings, Usage
 from policies.types import EndpointSnapshot
 
 from ..flight import AttemptRecord, FlightRecord, Stall
-from ..load_sample import LoadSample
+from ..probing.load_sample import LoadSample
 from . import decision_json
 from .decision_json import Snapshots, plain
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from gateway.arguments import duration_s, port, whole
+from gateway.commands.arguments import duration_s, port, whole
 from gateway.simulator.batching import Pace
 from gateway.simulator.closing_protocol import ClosingProtocol
 from gateway.simulator.dialects import DIALECTS

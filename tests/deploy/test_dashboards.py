@@ -9,7 +9,7 @@ import pytest
 
 from deploy.dashboards import variables
 from deploy.dashboards.files import FOLDER, texts
-from gateway.histogram import GAP, TTFT
+from gateway.instruments.histogram import GAP, TTFT
 from tests.deploy.boards import BOARDS, panels
 
 ALL = sorted(BOARDS)

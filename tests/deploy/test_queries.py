@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway import histogram
+from gateway.instruments import histogram
 from tests.deploy.boards import Target, targets
 from tests.deploy.contract import labels_of
 from tests.deploy.promql import Asked, asked, filled

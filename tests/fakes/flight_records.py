@@ -7,7 +7,7 @@ from typing import Any
 from adapters.engine_load import EngineLoad
 from adapters.types import Usage
 from gateway.flight import AttemptRecord, FlightRecord
-from gateway.load_sample import LoadSample
+from gateway.probing.load_sample import LoadSample
 
 T0_S = 1000.0
 UNIX_S = 1_787_300_000.0

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.config import Config
 from gateway.endpoint import Endpoint
 from gateway.fleet import Fleet
-from gateway.probes import Probes
+from gateway.probing.probes import Probes
 
 
 @asynccontextmanager

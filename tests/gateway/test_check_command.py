@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway import check_command
+from gateway.commands import check as check_command
 from tests.fakes.certificate import certified
 from tests.fakes.named_engines import ENGINES, cards, http
 from tests.fakes.named_engines import engine as named_engine

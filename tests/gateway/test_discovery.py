@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from adapters import ADAPTERS
-from gateway import discovery
 from gateway.config import Config
-from gateway.discovery import PORTS, discover
-from gateway.engine_detection import MOST_QUESTIONS
+from gateway.probing import discovery
+from gateway.probing.discovery import PORTS, discover
+from gateway.probing.engine_detection import MOST_QUESTIONS
 from tests.fakes.gateway import running_gateway
 from tests.fakes.named_engines import ENGINES
 from tests.fakes.named_engines import engine as named_engine

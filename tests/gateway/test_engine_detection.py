@@ -9,7 +9,14 @@ from collections.abc import Mapping
 import pytest
 
 from adapters.types import EngineName
-from gateway.engine_detection import ANSWER_BYTES, MOST_QUESTIONS, Questioner, Recognised, plain_question, recognise
+from gateway.probing.engine_detection import (
+    ANSWER_BYTES,
+    MOST_QUESTIONS,
+    Questioner,
+    Recognised,
+    plain_question,
+    recognise,
+)
 from tests.fakes.named_engines import ENGINES, cards, cut, engine, http, plain
 from tests.fakes.patience import WAIT_S
 from tests.fakes.questions import fresh_upstream

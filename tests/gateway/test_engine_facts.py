@@ -20,8 +20,8 @@ BROKEN: Script = [wire(http(b"", status="500 Internal Server Error")), end()]
 @pytest.fixture(autouse=True)
 def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine makes every engine a slow one."""
-    monkeypatch.setattr("gateway.engine_facts.REST", 1)
-    monkeypatch.setattr("gateway.engine_loads.REST", 1)
+    monkeypatch.setattr("gateway.probing.engine_facts.REST", 1)
+    monkeypatch.setattr("gateway.probing.engine_loads.REST", 1)
 
 
 def scripted(name: str, **scripts: Script) -> ScriptedUpstream:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.engine_load import UNKNOWN, EngineLoad, LoadSource, load_sources
-from gateway.engine_loads import ANSWER_BYTES, REST
+from gateway.probing.engine_loads import ANSWER_BYTES, REST
 from tests.fakes.dialects.answer import Load
 from tests.fakes.dialects.registry import DIALECTS
 from tests.fakes.dialects.serving import serving
@@ -28,7 +28,7 @@ SICK: Step = wire(http(b"", status="503 Service Unavailable"))
 @pytest.fixture(autouse=True)
 def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine makes every engine a slow one."""
-    monkeypatch.setattr("gateway.engine_loads.REST", 1)
+    monkeypatch.setattr("gateway.probing.engine_loads.REST", 1)
 
 
 def vllm_metrics(running: int) -> list[Step]:
@@ -249,7 +249,7 @@ async def test_another_engine_in_its_place_has_a_load_of_its_own() -> None:
 
 
 async def test_a_slow_engine_is_left_alone_for_a_while_and_probed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.engine_loads.REST", REST)
+    monkeypatch.setattr("gateway.probing.engine_loads.REST", REST)
     timeout_s = 0.2
     async with scripted("vllm", metrics=[hang()]) as u, probing(u.url, "vllm", within=f"{timeout_s}s") as endpoint:
         await eventually(lambda: len(asked(u, "/metrics")) == 2)
@@ -273,7 +273,7 @@ async def test_a_fault_in_reading_a_load_ends_no_watch(
     def sources(engine: str) -> tuple[LoadSource, ...]:
         return (LoadSource("/metrics", fails),)
 
-    monkeypatch.setattr("gateway.engine_loads.load_sources", sources)
+    monkeypatch.setattr("gateway.probing.engine_loads.load_sources", sources)
     async with scripted("vllm", metrics=vllm_metrics(1)) as u, probing(u.url, "vllm") as endpoint:
         await told(u, "/metrics", 2)
         assert endpoint.healthy

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway import exposition
-from gateway.exposition import OPENMETRICS, TEXT, takes_gzip, wanted
-from gateway.histogram import Exemplar
+from gateway.instruments import exposition
+from gateway.instruments.exposition import OPENMETRICS, TEXT, takes_gzip, wanted
+from gateway.instruments.histogram import Exemplar
+from gateway.instruments.metrics_text import CounterFamily, HistogramFamily, ReadFamily, Room
 from gateway.metrics import Metrics
-from gateway.metrics_text import CounterFamily, HistogramFamily, ReadFamily, Room
 from tests.fakes.flown import TRACE_ID, families, fleet, fly, samples
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.raw_client import r0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.config import MetricsConfig
-from gateway.exposition import OPENMETRICS, TEXT, Format
+from gateway.instruments.exposition import OPENMETRICS, TEXT, Format
 from gateway.metrics import Metrics
 from tests.fakes.flown import fleet, fly, record, samples, total
 

@@ -14,7 +14,7 @@ from gateway.client_link import ClientLink
 from gateway.config import PoolConfig, TimeoutsConfig
 from gateway.deadlines import Deadlines
 from gateway.flight import AttemptRecord, FlightRecord, Role
-from gateway.histogram import GAP, Histogram
+from gateway.instruments.histogram import GAP, Histogram
 from gateway.lessons import learn_waits
 from gateway.own_load import OwnLoad
 from gateway.pool import Pool

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.types import Usage
-from gateway import histogram
 from gateway.config import Config, EndpointConfig, MetricsConfig, PoolConfig
 from gateway.fleet import Fleet
 from gateway.flight import AttemptRecord
-from gateway.histogram import Histogram
+from gateway.instruments import histogram
+from gateway.instruments.histogram import Histogram
+from gateway.instruments.metrics_text import OTHER, CounterFamily, HistogramFamily, ReadFamily, Room
 from gateway.metrics import Metrics
-from gateway.metrics_text import OTHER, CounterFamily, HistogramFamily, ReadFamily, Room
 from tests.fakes.flown import record, samples, total
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.raw_client import r0, request_bytes, t0

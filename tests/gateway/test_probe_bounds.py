@@ -11,9 +11,9 @@ import pytest
 
 from gateway.config import Config
 from gateway.endpoint import Endpoint
-from gateway.engine_detection import Questioner
 from gateway.fleet import Fleet
-from gateway.probes import Probes
+from gateway.probing.engine_detection import Questioner
+from gateway.probing.probes import Probes
 from gateway.upstream.native import NativeUpstream
 from tests.fakes.named_engines import http
 from tests.fakes.probing import probing as one_probed
@@ -144,7 +144,7 @@ async def test_a_fault_in_recognising_an_engine_is_no_failure_of_the_engine(
         asked.append(questioner)
         raise RecursionError(words)
 
-    monkeypatch.setattr("gateway.probes.recognise", fails)
+    monkeypatch.setattr("gateway.probing.probes.recognise", fails)
     async with ScriptedUpstream(chat_stream()) as u, probing(u.url, engine="auto") as (endpoint, _):
         await eventually(lambda: len(asked) > 6)
         assert endpoint.healthy

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import time
 
-from gateway.gc_pauses import GENERATIONS, GcPauses
-from gateway.histogram import SMALL, Histogram
-from gateway.loop_lag import LoopLag
+from gateway.instruments.gc_pauses import GENERATIONS, GcPauses
+from gateway.instruments.histogram import SMALL, Histogram
+from gateway.instruments.loop_lag import LoopLag
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.raw_client import r0, request_bytes
 from tests.fakes.scripted import ScriptedUpstream, eventually, head, raw

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config import MetricsConfig
-from gateway.exposition import OPENMETRICS
 from gateway.fleet import Fleet
-from gateway.histogram import TTFT, Exemplar, Histogram
+from gateway.instruments.exposition import OPENMETRICS
+from gateway.instruments.histogram import TTFT, Exemplar, Histogram
 from gateway.metrics import Metrics
-from gateway.number_file import NumberFile, SharedHistogram, index_path, tell_death, values_path
-from gateway.worker_numbers import Seat, WorkerNumbers
+from gateway.workers.number_file import NumberFile, SharedHistogram, index_path, tell_death, values_path
+from gateway.workers.worker_numbers import Seat, WorkerNumbers
 from tests.fakes.flown import TRACE_ID, fleet, fly, record, samples, total
 
 Folders = pytest.TempPathFactory

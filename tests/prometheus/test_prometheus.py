@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.exposition import OPENMETRICS, TEXT, Format
+from gateway.instruments.exposition import OPENMETRICS, TEXT, Format
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.otlp_sink import otlp_sink
 from tests.fakes.raw_client import connect, r0, request_bytes

@@ -63,5 +63,5 @@ def test_every_metric_that_the_readme_names_exists() -> None:
 
 
 def test_the_demo_page_lists_every_option() -> None:
-    source = (ROOT / "gateway/demo_command.py").read_text()
+    source = (ROOT / "gateway/commands/demo.py").read_text()
     assert re.findall(r"^\| `(--[a-z]+)", DEMO_PAGE, re.MULTILINE) == re.findall(r'add_argument\("(--[a-z]+)"', source)

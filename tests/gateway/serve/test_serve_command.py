@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway import discovery
 from gateway.__main__ import main
-from gateway.discovery import PORTS
+from gateway.probing import discovery
+from gateway.probing.discovery import PORTS
 from tests.fakes.gateway import config
 from tests.fakes.patience import WAIT_S
 from tests.fakes.raw_client import connect, r0, request_bytes

@@ -20,9 +20,9 @@ from gateway.config import AdminConfig
 from gateway.config.file import parse
 from gateway.flight_log import BATCH
 from gateway.server import CannotListen
-from gateway.supervisor import LONGEST_WAIT_S, MOST_STARTING, restart_wait_s
-from gateway.worker import READY
-from gateway.workers_command import supervise
+from gateway.workers.command import supervise
+from gateway.workers.supervisor import LONGEST_WAIT_S, MOST_STARTING, restart_wait_s
+from gateway.workers.worker import READY
 from tests.fakes.flown import Samples, samples, total
 from tests.fakes.gateway import config
 from tests.fakes.patience import WAIT_S
@@ -409,9 +409,9 @@ async def test_workers_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
 AS_WORKER = """
 import socket, sys
 from pathlib import Path
-from gateway import worker
+from gateway.workers import worker
 from gateway.config.file import load
-from gateway.worker_numbers import Seat
+from gateway.workers.worker_numbers import Seat
 _, file, folder, line = sys.argv
 sys.exit(worker.run(load(Path(file)), Seat(0, 1, Path(folder)), socket.socket(fileno=int(line))))
 """

@@ -10,7 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from gateway.engine_detection import Questioner, plain_question, recognise
+from gateway.probing.engine_detection import Questioner, plain_question, recognise
 from gateway.simulator.batching import Pace
 from gateway.simulator.dialects import DIALECTS
 from gateway.simulator.server import Settings

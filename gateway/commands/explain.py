@@ -8,15 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+from ..config.problems import ConfigError
+from ..explain.heatmap import heatmap
+from ..explain.heatmap_picture import NoPlots, draw_picture
+from ..explain.heatmap_text import draw_text
+from ..explain.source import FileSource, GatewaySource, Source, SourceError
+from ..explain.waterfall import listing, pipeline, waterfall
+from ..recorder.asking import DEFAULT_SINCE, not_recorded
+from ..recorder.file_arguments import add_file_arguments, named_file
 from .arguments import duration_s, whole
-from .config.problems import ConfigError
-from .explain.heatmap import heatmap
-from .explain.heatmap_picture import NoPlots, draw_picture
-from .explain.heatmap_text import draw_text
-from .explain.source import FileSource, GatewaySource, Source, SourceError
-from .explain.waterfall import listing, pipeline, waterfall
-from .recorder.asking import DEFAULT_SINCE, not_recorded
-from .recorder.file_arguments import add_file_arguments, named_file
 from .terminal import Terminal
 
 # A request that came so long before a heat map begins may still have waited in it.

@@ -7,9 +7,9 @@ from time import perf_counter
 
 from policies.wedge import FLOOR_S, SEVERAL, Slowest, Waiting, is_wedged
 
-from .endpoint import Endpoint
-from .fleet import Fleet
-from .pool import Pool
+from ..endpoint import Endpoint
+from ..fleet import Fleet
+from ..pool import Pool
 
 PERIOD_S = 0.25
 

@@ -8,7 +8,7 @@ import time
 from adapters.engine_facts import NO_FACTS, EngineFacts, FactSource, fact_source
 from adapters.types import AdapterError
 
-from .endpoint import Endpoint
+from ..endpoint import Endpoint
 from .engine_detection import Questioner
 from .engine_loads import ABSENT, REST
 from .fact_sample import NO_FACT_SAMPLE, FactSample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from .metrics import Metrics
+from ..metrics import Metrics
 
 PERIOD_S = 0.5
 

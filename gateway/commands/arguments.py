@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from .config.units import parse_duration_s
+from ..config.units import parse_duration_s
 
 
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:

@@ -11,8 +11,8 @@ from gateway.config import Config
 from gateway.config.file import DEFAULT_FILE, load
 from gateway.config.problems import ConfigError
 from gateway.config.schema import config_schema
-from gateway.endpoint_check import Finding, check_endpoints
-from gateway.listed_models import shown_names
+from gateway.probing.endpoint_check import Finding, check_endpoints
+from gateway.probing.listed_models import shown_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from adapters.model_names import answers_to
 
+from ..printable import printable
 from .engine_detection import Recognised
-from .printable import printable
 
 NAMES_SHOWN = 5
 SHOWN_CHARS = 256

@@ -6,8 +6,8 @@ import asyncio
 import zlib
 from time import perf_counter
 
-from .exposition import Format
-from .metrics import Metrics
+from ..instruments.exposition import Format
+from ..metrics import Metrics
 
 SLICE_S = 0.0005
 GZIP = 31  # zlib's word for its largest window, in gzip's framing

@@ -21,8 +21,8 @@ from adapters.json_values import Json, as_list, as_object, objects, read_json
 from adapters.types import EngineName
 from policies.types import Header
 
-from .small_answer import fetch
-from .upstream.contract import TransportError, Upstream, WireRequest
+from ..small_answer import fetch
+from ..upstream.contract import TransportError, Upstream, WireRequest
 
 ANSWER_BYTES = 262_144
 """The most that is read of an answer; a longer one counts as an answer that says nothing."""

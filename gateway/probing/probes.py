@@ -11,16 +11,16 @@ import traceback
 from adapters import ADAPTERS
 from adapters.loading import READ_BYTES, probe_says_loading
 
-from .endpoint import Endpoint
+from ..endpoint import Endpoint
+from ..fleet import Fleet
+from ..pool import Pool
+from ..printable import printable
+from ..small_answer import fetch
+from ..upstream.contract import TransportError
 from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, recognise
 from .engine_facts import FactWatch
 from .engine_loads import LoadWatch
-from .fleet import Fleet
 from .listed_models import doubt
-from .pool import Pool
-from .printable import printable
-from .small_answer import fetch
-from .upstream.contract import TransportError
 
 log = logging.getLogger("weir.probes")
 

@@ -11,18 +11,18 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
+from ..demo import engine_kind, engines
+from ..demo.engine_kind import EngineKind
+from ..demo.engine_process import EngineFailed
+from ..demo.guide import guide
+from ..demo.installation import NotInstalled, find_model
+from ..demo.listening import HOST, CannotListen, configuration, listen
+from ..demo.progress import Progress
+from ..demo.sample import QUESTION, SampleFailed, stream_answer
+from ..stopping import stop_signals
+from ..tuning import Collections
 from .arguments import port
-from .demo import engine_kind, engines
-from .demo.engine_kind import EngineKind
-from .demo.engine_process import EngineFailed
-from .demo.guide import guide
-from .demo.installation import NotInstalled, find_model
-from .demo.listening import HOST, CannotListen, configuration, listen
-from .demo.progress import Progress
-from .demo.sample import QUESTION, SampleFailed, stream_answer
-from .serve_command import set_up_logging
-from .stopping import stop_signals
-from .tuning import Collections
+from .serve import set_up_logging
 
 ENGINES = 2
 

@@ -21,11 +21,11 @@ from math import inf
 from pathlib import Path
 from typing import NoReturn
 
+from ..config import Config
+from ..server import FAREWELL_S
+from ..stopping import INSISTING, stop_signals
 from . import worker
-from .config import Config
 from .number_file import tell_death
-from .server import FAREWELL_S
-from .stopping import INSISTING, stop_signals
 from .worker_numbers import Seat
 
 log = logging.getLogger("weir")

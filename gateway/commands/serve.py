@@ -10,20 +10,20 @@ from pathlib import Path
 
 import uvloop
 
-from . import server
+from .. import server
+from ..config import Config
+from ..config.file import DEFAULT_FILE, load
+from ..config.models import DEFAULT_LISTEN
+from ..config.problems import ConfigError
+from ..config.values import address
+from ..open_files import allow_many_files
+from ..probing.discovery import discover
+from ..server import CannotListen
+from ..stopping import Stopping
+from ..tuning import Collections
+from ..workers.command import supervise
+from ..workers.numbers_folder import CannotUseFolder
 from .arguments import whole
-from .config import Config
-from .config.file import DEFAULT_FILE, load
-from .config.models import DEFAULT_LISTEN
-from .config.problems import ConfigError
-from .config.values import address
-from .discovery import discover
-from .numbers_folder import CannotUseFolder
-from .open_files import allow_many_files
-from .server import CannotListen
-from .stopping import Stopping
-from .tuning import Collections
-from .workers_command import supervise
 
 log = logging.getLogger("weir")
 

@@ -9,14 +9,14 @@ import time
 
 from policies.routing import ROUTING
 
+from ..config.problems import ConfigError
+from ..explain.source import FileSource, SourceError
+from ..recorder.asking import DEFAULT_SINCE
+from ..recorder.file_arguments import add_file_arguments, named_file
+from ..replay.comparison import compare
+from ..replay.history import history
+from ..replay.table import as_json, drawn
 from .arguments import duration_s
-from .config.problems import ConfigError
-from .explain.source import FileSource, SourceError
-from .recorder.asking import DEFAULT_SINCE
-from .recorder.file_arguments import add_file_arguments, named_file
-from .replay.comparison import compare
-from .replay.history import history
-from .replay.table import as_json, drawn
 from .terminal import Terminal
 
 

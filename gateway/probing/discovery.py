@@ -6,11 +6,11 @@ import asyncio
 import logging
 import sys
 
-from .config import Config, EndpointConfig, PoolConfig
-from .config.values import model_name
+from ..config import Config, EndpointConfig, PoolConfig
+from ..config.values import model_name
+from ..printable import printable
+from ..upstream.native import NativeUpstream
 from .engine_detection import MOST_QUESTIONS, Questioner, Recognised, plain_question, recognise
-from .printable import printable
-from .upstream.native import NativeUpstream
 
 log = logging.getLogger("weir.discovery")
 

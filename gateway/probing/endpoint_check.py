@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from .config import Config
-from .endpoint import Endpoint
+from ..config import Config
+from ..endpoint import Endpoint
+from ..fleet import Fleet
+from ..pool import Pool
+from ..printable import printable
 from .engine_detection import Questioner, Recognised, recognise
-from .fleet import Fleet
 from .listed_models import doubt
-from .pool import Pool
-from .printable import printable
 
 SHOWN_CHARS = 256
 

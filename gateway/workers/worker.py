@@ -8,10 +8,10 @@ import socket
 
 import uvloop
 
-from . import server
-from .config import Config
-from .stopping import Stopping
-from .tuning import Collections
+from .. import server
+from ..config import Config
+from ..stopping import Stopping
+from ..tuning import Collections
 from .worker_numbers import Seat
 
 READY = b"r"  # what a worker says to its supervisor

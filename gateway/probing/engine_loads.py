@@ -8,7 +8,7 @@ import time
 from adapters.engine_load import UNKNOWN, EngineLoad, LoadSource, load_sources, promised
 from adapters.types import AdapterError
 
-from .endpoint import Endpoint
+from ..endpoint import Endpoint
 from .engine_detection import Questioner
 from .load_sample import LoadSample
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from .config.problems import ConfigError
+from ..config.problems import ConfigError
 from .operator_client import CannotAsk, add_gateway_arguments, client
 from .terminal import Terminal
 

@@ -1,0 +1,1 @@
+"""What numbers are kept in, and how they are written out."""
