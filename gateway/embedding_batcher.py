@@ -12,12 +12,13 @@ from dataclasses import replace
 from functools import reduce
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from adapters.joined_embeddings import CannotSplit, Inputs, join, read_inputs, split
 from adapters.types import Answer, EngineFailed
 from policies.embedding_batch import BatchRules, Extent
 
+from .call import Call
 from .deadlines import Deadlines
 from .endpoint import Endpoint
 from .flight import AttemptRecord
@@ -26,9 +27,6 @@ from .metrics import Metrics
 from .relay import Relay, TimedOut
 from .trace_context import context_headers, new_span_id
 from .upstream.contract import ResponseHead
-
-if TYPE_CHECKING:
-    from .proxy import Call
 
 log = logging.getLogger("weir.embeddings")
 

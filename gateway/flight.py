@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from adapters.types import BYTES_PER_TOKEN, AnswerFacts, EngineTimings, Usage
 from policies.types import PoolView, RouteQuery
 
+from .caller_facts import CallerFacts
 from .errors import GatewayError, Outcome
 from .probing.load_sample import NO_SAMPLE, LoadSample
 
 if TYPE_CHECKING:
     from .content import Content
-    from .trace_context import CallerFacts
 
 Operation = Literal["chat", "text_completion", "embeddings", "other"]
 Role = Literal["primary", "hedge"]

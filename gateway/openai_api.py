@@ -16,6 +16,7 @@ from adapters.bodies import BadBody, read_object
 from adapters.types import GatewayRequest, Operation
 from policies.types import Header
 
+from .call import Call
 from .client_link import AsgiLink, ClientLink, block
 from .config import Config
 from .cors import Cors
@@ -26,7 +27,7 @@ from .flight_log import FlightLog
 from .frames import let_go
 from .paths import engine_path
 from .pool import Pool
-from .proxy import Call, Proxy
+from .proxy import Proxy
 from .request_head import RequestHead, new_request_id, read_head
 from .tracing import Tracing
 

@@ -10,7 +10,6 @@ import asyncio
 import random
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import Any, NoReturn
@@ -21,26 +20,27 @@ from adapters.types import Adapter, AdapterError, Answer, GatewayRequest, Malfor
 from policies.hedging import Withheld, has_room, late_after_s
 from policies.retry import wait_s
 from policies.retry_after import retry_after_s
-from policies.types import NO_QUERY, RouteQuery
+from policies.types import RouteQuery
 
+from .call import Call
 from .choosing import chosen
-from .client_link import ClientLink, HeaderBlock
+from .client_link import HeaderBlock
 from .content import CapturingDecoder, Content, answer_of, prompt_of
 from .deadlines import Deadlines
 from .embedding_batcher import EmbeddingBatcher
 from .endpoint import Endpoint
 from .errors import GatewayError, NoCapable, NoEndpoint
 from .failures import AttemptFailure, broken_off, explain
-from .flight import AttemptRecord, FlightRecord
+from .flight import AttemptRecord
 from .hedging import Race
 from .keepalive import KeepAlive
+from .kept import Kept
 from .lessons import answered, learn_waits
 from .metrics import Metrics
 from .pool import Pool
-from .prompts import NO_PROMPT, Prompt
 from .relay import Relay, TimedOut
-from .resume import Kept, Resumes
-from .route_signals import SILENT, RouteSignals
+from .resume import Resumes
+from .route_signals import SILENT
 from .timing import server_timing, timing_comment
 from .trace_context import context_headers
 from .upstream.contract import ResponseHead, TransportError
@@ -50,43 +50,6 @@ UNBUFFERED = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
 HEDGED = frozenset(("chat", "text_completion"))
 NO_BODY = frozenset((204, 205, 304))
 STREAM_HEADERS = b"content-type: text/event-stream; charset=utf-8\r\n" + UNBUFFERED
-
-
-@dataclass
-class Call:
-    """One request on its way.
-
-    Attributes:
-        headers: What goes to every endpoint: content type, request id. The trace context is each attempt's own.
-        trailers: Whether the client takes HTTP trailers; from the commit on, whether they are announced.
-        committed: Bytes of an answer have gone to the client.
-        opaque: The body is passed on undecoded, so that a broken one can only be cut off.
-        follows: The attempt is joined with other requests', one of which tells the fleet of its failure.
-        prompt: What there is to know of its prompt; nothing of what is none.
-        query: What routing is asked: of the first attempt, for the later ones less what was tried.
-        signals: What it says to the pool's routing beside its prompt.
-        busy_s: The shortest wait that an engine asked for; None if none did.
-        kept: What it takes to go on with its stream elsewhere; None where nobody could.
-        not_kept: Why nobody could, if that is the request's doing.
-    """
-
-    request: GatewayRequest
-    pool: Pool
-    record: FlightRecord
-    link: ClientLink
-    headers: tuple[tuple[bytes, bytes], ...]
-    trailers: bool = False
-    signals: RouteSignals = SILENT
-    # What comes on the way is the class's until it does: few requests have much of it
-    keepalive: KeepAlive | None = field(default=None, init=False)
-    committed: bool = field(default=False, init=False)
-    opaque: bool = field(default=False, init=False)
-    follows: bool = field(default=False, init=False)
-    prompt: Prompt = field(default=NO_PROMPT, init=False)
-    query: RouteQuery = field(default=NO_QUERY, init=False)
-    busy_s: float | None = field(default=None, init=False)
-    kept: Kept | None = field(default=None, init=False)
-    not_kept: str = field(default="", init=False)
 
 
 class Proxy:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from adapters.bodies import BadBody
 from adapters.continuation import (
@@ -31,51 +30,29 @@ from adapters.said import Room, Said
 from adapters.types import EngineFailed, GatewayRequest, Operation, StreamDecoder
 from policies.types import RouteQuery
 
+from .call import Call
 from .choosing import chosen
 from .endpoint import Endpoint
 from .errors import GatewayError, Outcome, UpstreamFailed
 from .failures import explain
 from .flight import AttemptRecord, ResumeResult
+from .kept import Kept
 from .metrics import Metrics
 from .pool import Pool
 from .printable import printable
 from .token_count import WITHIN_S, NotCounted, TokenCount
 from .upstream.contract import TransportError
 
-if TYPE_CHECKING:
-    from .proxy import Call
-
 ROOM_BYTES = 64 * 1024 * 1024
 WHY_CHARS = 100
 
-Attempt = Callable[["Call", Endpoint, AttemptRecord], Awaitable[GatewayError | None]]
+Attempt = Callable[[Call, Endpoint, AttemptRecord], Awaitable[GatewayError | None]]
 
 _OFF = "resume is off for this pool"
 _ALONE = "no other endpoint of the pool is declared to have the same weights"
 _NO_TIME = "the request's time is used up"
 _NO_COUNT = "no engine that could go on counts tokens, and their number is limited"
 _NO_RECIPE = "its engine cannot go on with such an answer exactly"
-
-
-@dataclass(slots=True)
-class Kept:
-    """What it takes to go on with a stream.
-
-    Attributes:
-        request: The client's, with its bytes and without the parsed body.
-        said: What the client has been given.
-        token_a_chunk: Whether each piece of that was a token.
-        rest: What the attempt that goes on asks for; None while the first one runs.
-        joined: Joins its answer to what was said.
-        live: Something of its answer went to the client.
-    """
-
-    request: GatewayRequest
-    said: Said
-    token_a_chunk: bool
-    rest: Rest | None = None
-    joined: JoinedStream | None = None
-    live: bool = False
 
 
 class NotResumed(Exception):

@@ -6,9 +6,7 @@ Ids are drawn early and cheaply, since an engine is told of a span that is built
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from random import getrandbits
-from typing import NamedTuple
 
 from policies.sampling import HeadSampling
 from policies.types import Header
@@ -16,46 +14,12 @@ from policies.types import Header
 from .flight import AttemptRecord, FlightRecord
 from .request_head import RequestHead
 
-_NUMBERS = (int, float)
-# Numbers of a request's body of which its trace tells.
-PARAMETERS = (
-    "max_tokens",
-    "max_completion_tokens",
-    "temperature",
-    "top_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "seed",
-    "n",
-)
 # A key that may name a tenant before an @, and a value that does not end in a space.
 _STATE_MEMBER = re.compile(
     rb"([a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
     rb"=[ -+\--<>-~]{0,255}[!-+\--<>-~]"
 )
 _STATE_MEMBERS = 32
-
-
-class CallerFacts(NamedTuple):
-    """What a trace tells of the client's request and nothing else asks for.
-
-    Attributes:
-        headers: Those that were asked for, by lower-case name, in the client's order.
-        parameters: Numbers among the body's ``PARAMETERS``.
-        key: Number of its key among those that rules name, 0 for none of them; the key itself is not kept.
-    """
-
-    http_version: str
-    scheme: str
-    headers: tuple[Header, ...]
-    parameters: tuple[tuple[str, float], ...] = ()
-    key: int = 0
-
-    def asking(self, body: Mapping[str, object]) -> CallerFacts:
-        """Returns the same with the parameters of a parsed body; the body itself is not kept."""
-        named = sorted(body.keys() & PARAMETERS, key=PARAMETERS.index)
-        told = [(name, value) for name in named if isinstance(value := body[name], _NUMBERS)]
-        return CallerFacts(self.http_version, self.scheme, self.headers, tuple(told), self.key) if told else self
 
 
 class TraceHeads:

@@ -17,11 +17,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from starlette.types import Scope
 
 from gateway import __version__
+from gateway.caller_facts import CallerFacts
 from gateway.config import Config, KeepRuleConfig, TelemetryConfig
 from gateway.fleet import Fleet
 from gateway.flight import FlightRecord
 from gateway.request_head import RequestHead, pick
-from gateway.trace_context import CallerFacts, TraceHeads
+from gateway.trace_context import TraceHeads
 from policies.sampling import UNBOUNDED, ClassRule, KeepReason, KeepRules, PerSecond, TraceFacts, keep_reason
 
 from .client_keys import ClientKeys

@@ -12,8 +12,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanKind
 
 from adapters.types import Usage
+from gateway.caller_facts import CallerFacts
 from gateway.flight import AttemptRecord, FlightRecord, Stall
-from gateway.trace_context import CallerFacts
 from gateway.tracing import spans as spans_module
 from gateway.tracing.otlp_json import encode
 from gateway.tracing.spans import Peer, SpanMaker

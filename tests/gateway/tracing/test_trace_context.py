@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from opentelemetry.trace.span import TraceState
 from starlette.types import Scope
 
+from gateway.caller_facts import CallerFacts
 from gateway.flight import AttemptRecord, FlightRecord
 from gateway.request_head import RequestHead, pick, read_head
-from gateway.trace_context import CallerFacts, TraceHeads, context_headers, new_span_id, state_text
+from gateway.trace_context import TraceHeads, context_headers, new_span_id, state_text
 from policies.sampling import HeadSampling
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
