@@ -133,8 +133,8 @@ class App:
         probes = Probes(self.fleet)
         watches: list[LoopLag | GcPauses | Publisher | Orders | WedgeWatch] = [
             WedgeWatch(self.fleet),
-            LoopLag(metrics.loop_lag.at()),
-            GcPauses(tuple(metrics.gc_pauses.at(generation) for generation in GENERATIONS)),
+            LoopLag(metrics.families.loop_lag.at()),
+            GcPauses(tuple(metrics.families.gc_pauses.at(generation) for generation in GENERATIONS)),
         ]
         if self._is_one_of_several:
             watches += [Publisher(metrics), self._orders]

@@ -220,7 +220,7 @@ class EmbeddingBatcher:
         call = batch.members[0].call
         batch.attempt.chosen_s = perf_counter()
         inputs = sum(member.extent.inputs for member in batch.members)
-        self._metrics.embeddings_batch_inputs.at(call.pool.name, call.record.model).observe(inputs)
+        self._metrics.families.embeddings_batch_inputs.at(call.pool.name, call.record.model).observe(inputs)
         if len(batch.members) == 1:
             batch.members[0].done(None)
         else:

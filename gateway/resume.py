@@ -162,7 +162,7 @@ class Resumes:
                 broken, failed = error, ""
             else:
                 failed = f"the attempt to go on failed: {error.message}"
-        self._metrics.resumes.at(call.pool.name, result).add()
+        self._metrics.families.resumes.at(call.pool.name, result).add()
         call.record.resume, call.record.not_resumed = result, printable(why, WHY_CHARS)
         if result != "resumed":
             broken.message += f" (not resumed: {failed or why})"

@@ -1,1 +1,1 @@
-"""What numbers are kept in, and how they are written out."""
+"""What is counted and measured, what the numbers are kept in, and how they are written out."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from operator import add
 
-from .fleet import Fleet
-from .instruments import exposition
-from .instruments.histogram import DURATION, GAP, TOKENS, TTFT
-from .instruments.metrics_text import CounterFamily, HistogramFamily, Labels
+from ..fleet import Fleet
+from . import exposition
+from .histogram import DURATION, GAP, TOKENS, TTFT
+from .metrics_text import CounterFamily, HistogramFamily, Labels
 
 SEVERAL = "weir"
 """The provider of a pool whose endpoints do not all speak the same dialect."""
