@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..errors import ShuttingDown
+from ..errors import RequestTooSlow, ShuttingDown
 from ..flight import AttemptRecord, FlightRecord
 from .phase import Phase, PhaseName
 from .phases import hedged_by, wall_s
@@ -20,10 +20,16 @@ _PAUSE_S = 0.1
 def verdict(record: FlightRecord, parts: Sequence[Phase]) -> str:
     """Returns the sentence for a closed record and its phases."""
     total_s = wall_s(record)
-    by_length = sorted(parts, key=lambda part: -part.duration_s)
+    by_length = sorted([part for part in parts if not _is_unasked(record, part)], key=lambda part: -part.duration_s)
     worth = [part for part in by_length if part.duration_s >= _WORTH_RATIO * total_s][:MOST_CLAUSES]
     told = "; ".join(_clause(record, part) for part in worth or by_length[:1])
     return f"{_ending(record, total_s)}: {told}" if told else _ending(record, total_s)
+
+
+def _is_unasked(record: FlightRecord, part: Phase) -> bool:
+    """Whether it is the wait for a body that was refused unread, for which its client is not to blame."""
+    refused = record.outcome == "client_error" and record.status != RequestTooSlow.status
+    return part.name == "read" and record.body_read_s is None and refused
 
 
 def written(duration_s: float) -> str:

@@ -108,3 +108,20 @@ def test_why_nobody_went_on_with_a_broken_answer_is_told() -> None:
     )  # fmt: skip
     failed = flight(first, second, vain, resume="failed", not_resumed="no other endpoint takes traffic", **ended)
     assert "not resumed (asked in vain: c: not_counted; no other endpoint takes traffic): " in said(failed)
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (405, "refused after 1.5 s with status 405, the request's own fault"),
+        (431, "refused after 1.5 s with status 431, the request's own fault"),
+        (
+            408,
+            "refused after 1.5 s with status 408, the request's own fault: the client took 1.5 s to send its body",
+        ),
+    ],
+)
+def test_a_body_that_nobody_asked_for_is_not_said_to_be_late(status: int, sentence: str) -> None:
+    record = flight(outcome="client_error", status=status, body_read_s=None, queued_s=None, admitted_s=None)
+    record.attempts.clear()
+    assert said(record) == sentence
