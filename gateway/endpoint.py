@@ -25,6 +25,7 @@ COLD_LOAD_S = 0.5
 """An answer that waited so long for its model found it not loaded."""
 ASSUMED_LOAD_S = 5.0
 """What loading a model costs where that was never measured: never nothing."""
+_AUTHORIZATION = b"authorization"
 # Of a snapshot: health, running, waiting, kv_usage_ratio, sampled_s, slots, load_penalty_s
 _Lasting = tuple[Health, int | None, int | None, float | None, float | None, int | None, float]
 
@@ -51,6 +52,7 @@ class Endpoint:
         transitions: How often it came into which state.
         told: Reasons for an ejection that did not come about, already logged since the endpoint last did well.
         busy_until_s: Until when its engine asked for patience (Retry-After), monotonic; None if it did not.
+        has_credential: The operator has set what its engine asks for, so no client's is shown to it.
     """
 
     def __init__(self, config: EndpointConfig, pool: PoolConfig, learner: Learner | None = None) -> None:
@@ -83,7 +85,8 @@ class Endpoint:
         self._headers = [(name.lower().encode("ascii"), value.encode()) for name, value in config.headers.items()]
         if config.api_key is not None:
             secret = config.api_key.get_secret_value()
-            self._headers.append((b"authorization", b"Bearer " + secret.encode()))
+            self._headers.append((_AUTHORIZATION, b"Bearer " + secret.encode()))
+        self.has_credential = any(name == _AUTHORIZATION for name, _ in self._headers)
 
     @property
     def health(self) -> HealthState:
@@ -211,10 +214,15 @@ class Endpoint:
         return self.wire("GET", path, b"", headers)
 
     def wire(self, method: str, path: str, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> WireRequest:
-        """Returns the request for this endpoint: its base path, its own headers, our credential."""
+        """Returns the request for this endpoint: its base path, its own headers, our credential.
+
+        Where it has one, a client's is left out: two are an error to most servers.
+        """
         if self._has_version and path.startswith("/v1/"):
             path = path[3:]
         if self._headers:
+            if self.has_credential:
+                headers = tuple([header for header in headers if header[0] != _AUTHORIZATION])
             headers = (*headers, *self._headers)
         return named(WireRequest, (method, self._base_path + path, headers, body))
 

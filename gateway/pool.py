@@ -36,7 +36,7 @@ MOST_NOTES = 100
 """Choices that are noted in a second: each is as large as its pool, and a sample of many tells as much as all."""
 WEDGED = "wedged: requests wait, and nothing comes out"
 _TAKES_TRAFFIC: frozenset[Health] = frozenset(("healthy", "half_open"))
-_MAY_RESTART: frozenset[Health] = frozenset(("ejected", "loading"))  # what it had in its cache is lost then
+_MAY_RESTART: frozenset[Health] = frozenset(("ejected", "loading", "draining"))  # what it had in its cache is lost then
 
 
 class Pool:
@@ -88,6 +88,10 @@ class Pool:
         nearest = min(self._all, key=lambda endpoint: len(needed - endpoint.capabilities))
         missing = needed - nearest.capabilities
         return unsupported(nearest.adapter.name, missing, request) if missing else None
+
+    def shows_own_credential(self, endpoint: Endpoint) -> bool:
+        """Whether its engine is shown the operator's credential, or none; else it is the client's."""
+        return endpoint.has_credential or not self.config.forward_authorization
 
     @property
     def ready(self) -> bool:
@@ -151,7 +155,8 @@ class Pool:
         self._apply(endpoint, health.drain(endpoint.health))
 
     def readmit(self, endpoint: Endpoint) -> None:
-        """It takes traffic at once, drained or ejected."""
+        """It takes traffic at once, drained or ejected, or asked for patience by its engine."""
+        endpoint.busy_until_s = None
         self._apply(endpoint, health.readmit())
 
     def refused_credential(self, endpoint: Endpoint) -> None:
@@ -202,6 +207,7 @@ class Pool:
             self.prompts.forget(endpoint.id)
         if was not in _TAKES_TRAFFIC and now in _TAKES_TRAFFIC:
             endpoint.own.revived()
+            endpoint.busy_until_s = None
         _tell(endpoint, now)
 
     def _can_spare(self, endpoint: Endpoint) -> bool:

@@ -250,7 +250,8 @@ class Proxy:
         self, call: Call, endpoint: Endpoint, attempt: AttemptRecord, relay: Relay, failure: AttemptFailure
     ) -> GatewayError:
         """Tells the fleet whose fault it was, and returns what the client is told."""
-        error, whose = explain(failure, endpoint.id, own_path=call.request.operation != "other")
+        own_path, own_credential = call.request.operation != "other", call.pool.shows_own_credential(endpoint)
+        error, whose = explain(failure, endpoint.id, own_path=own_path, own_credential=own_credential)
         if call.committed and not call.opaque and attempt.first_output_s is not None:
             error = broken_off(failure, endpoint.id)
             whose = "client" if error.error_type == "total_timeout" or isinstance(failure, NotJoined) else "engine"

@@ -201,6 +201,47 @@ async def test_a_refused_credential_ejects_at_once_and_tells_the_operator(status
         assert "api_key" in gw.logs.text
 
 
+CALLER = [("authorization", "Bearer caller")]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_credential_of_the_clients_own_that_is_refused_ejects_nobody(status: int) -> None:
+    options = {**health(), "forward_authorization": True}
+    async with (
+        ScriptedUpstream(json_answer(FAILED, status)) as u,
+        ScriptedUpstream(chat_stream()) as other,
+        running_gateway(config(u.url, other.url, pool_options=options)) as gw,
+    ):
+        replies = [await gw.post(r0(), headers=CALLER) for _ in range(8)]
+        assert {reply.status for reply in replies} == {200, status}
+        assert {reply.error["message"] for reply in replies if reply.status == status} == {"engine trouble"}
+        assert await states(gw) == ["healthy", "healthy"]
+
+
+async def test_an_endpoint_with_a_credential_of_its_own_is_shown_no_other_and_ejected_if_that_is_refused() -> None:
+    options = {**health(), "forward_authorization": True}
+    async with (
+        ScriptedUpstream(json_answer(FAILED, 401)) as u,
+        ScriptedUpstream(chat_stream()) as other,
+        running_gateway(config({"url": u.url, "api_key": "own"}, other.url, pool_options=options)) as gw,
+    ):
+        for _ in range(4):
+            await gw.post(r0(), headers=CALLER)
+        assert [value for name, value in u.last.headers if name == b"authorization"] == [b"Bearer own"]
+        assert other.last.header("authorization") == b"Bearer caller"
+        assert await states(gw) == ["ejected", "healthy"]
+
+
+async def test_a_path_that_a_client_made_up_and_an_engine_forbids_ejects_nobody() -> None:
+    async with (
+        ScriptedUpstream(json_answer(FAILED, 403)) as u,
+        running_gateway(config(u.url, u.url + "/", pool_options=health(failures=1))) as gw,
+    ):
+        for _ in range(4):
+            assert (await gw.post({"model": "m"}, path="/v1/made/up")).status == 403
+        assert await states(gw) == ["healthy", "healthy"]
+
+
 async def test_probes_go_on_while_one_engine_hangs() -> None:
     """Each endpoint is probed for itself."""
     async with (

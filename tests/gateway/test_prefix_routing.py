@@ -182,6 +182,23 @@ async def test_an_ejected_endpoint_is_forgotten(asked: list[tuple[PoolView, Rout
         assert asked[-1][1].cached_tokens == {}
 
 
+async def test_a_drained_endpoint_is_forgotten_for_its_engine_is_restarted_then(
+    asked: list[tuple[PoolView, RouteQuery]],
+) -> None:
+    async with (
+        ScriptedUpstream(json_answer(completion())) as a,
+        ScriptedUpstream(json_answer(completion())) as b,
+        running_gateway(pool(a, b)) as gw,
+    ):
+        name = (await gw.post(chat(WORDS))).header("x-weir-endpoint") or ""
+        await gw.post(chat(WORDS))
+        assert name in asked[-1][1].cached_tokens
+        for word in ("drain", "readmit"):
+            await gw.post({}, f"/weir/endpoints/{name}/{word}")
+        await gw.post(chat(WORDS))
+        assert asked[-1][1].cached_tokens == {}
+
+
 async def test_what_is_believed_cached_is_not_pending(asked: list[tuple[PoolView, RouteQuery]]) -> None:
     opened = asyncio.Event()
     held: Script = [head(200, "sse"), gate(opened), *chat_stream()[1:]]
