@@ -38,7 +38,7 @@ class Endpoint:
         adapter: Its dialect: the configured engine's, until another one has been recognised there.
         engine_version: As the engine told it, or "".
         capabilities: What that engine can do in that version.
-        recognised: Whether it has been asked which engine it is since it last came to life.
+        recognised: Whether it has been asked which engine it is since it may last have been started.
         load: What this engine last said of its load.
         facts: What it last said of its settings, and of the models that it holds.
         missing: What it could say of itself and does not.

@@ -102,6 +102,10 @@ class OwnLoad:
         self.answers = self.fruitless = 0
         self.seen = None
 
+    def restarted(self) -> None:
+        """Its engine was started anew, or is another one: how slow it may be is to be found out again."""
+        self.slowest = None
+
 
 class Lease:
     """One attempt's share of an endpoint's load, for as long as a ``with`` block runs, however it ends.

@@ -131,6 +131,8 @@ class Pool:
     def failed(self, endpoint: Endpoint, reason: str) -> None:
         """A request failed by the engine's fault; the reason is ours, not the engine's words."""
         now_s, certain = time.monotonic(), reason == "connect"
+        if certain:
+            endpoint.recognised = False  # between two probes it may have been started anew
         reason = printable(reason, REASON_CHARS)
         after = health.request_failed(endpoint.health, endpoint.rules, now_s, reason, certain=certain)
         self._apply(endpoint, after)
@@ -142,6 +144,7 @@ class Pool:
 
     def loading(self, endpoint: Endpoint) -> None:
         """The engine said that it loads its model."""
+        endpoint.recognised = False
         self._apply(endpoint, health.engine_loads(endpoint.health, time.monotonic()))
 
     def wedged(self, endpoint: Endpoint) -> None:
@@ -157,6 +160,7 @@ class Pool:
     def readmit(self, endpoint: Endpoint) -> None:
         """It takes traffic at once, drained or ejected, or asked for patience by its engine."""
         endpoint.busy_until_s = None
+        endpoint.recognised = False
         self._apply(endpoint, health.readmit())
 
     def refused_credential(self, endpoint: Endpoint) -> None:

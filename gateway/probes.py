@@ -76,6 +76,7 @@ class Probes:
                     if not endpoint.recognised and await self._recognise(endpoint, rules.timeout_s):
                         load.recognised()
                         facts.recognised()
+                        endpoint.own.restarted()
                     asked_s = time.monotonic()
                     await load.sample()
                     await facts.sample()
