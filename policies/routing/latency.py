@@ -96,7 +96,7 @@ class Latency:
                 if spent_s > 0.0:
                     most_s = MOST_PROGRESS * oldest_tokens * token_s
                     ttft_s -= spent_s if spent_s < most_s else most_s
-            elif asks_again and now_s - last_first_s > _UNHEARD_S:
+            elif asks_again and not load_s and now_s - last_first_s > _UNHEARD_S:  # not at the cost of loading a model
                 unheard.append(len(costs))
             gap_s = pace_s * (held + REQUEST_TOKENS * in_flight + own_held)
             if slots is not None and in_flight >= slots:  # one of the answers that run must end first
