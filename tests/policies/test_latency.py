@@ -193,6 +193,14 @@ def test_of_many_a_sample_is_looked_at_that_has_the_holders_and_an_empty_one(see
     assert chosen(*crowd, query=held, seed=seed | 1 << 32) == "e9"
 
 
+@pytest.mark.parametrize("seed", range(0, 1 << 22, 1 << 18))
+def test_of_many_those_that_hold_most_of_the_prompt_are_among_those_that_may_be_chosen(seed: int) -> None:
+    crowd = [endpoint(f"e{i}", pending_tokens=50_000 + i) for i in range(40)]
+    cached_tokens = {"e1": 89_900, "e2": 89_900, "gone": 89_900, "e9": 89_000}
+    held = RouteQuery(frozenset({"e1", "e2"}), prompt_tokens=90_000, cached_tokens=cached_tokens)
+    assert chosen(*crowd, query=held, seed=seed | 1 << 32) == "e9"
+
+
 def test_of_many_alike_none_is_left_out() -> None:
     assert len(share(*[endpoint(f"e{i}") for i in range(40)], turns=3000)) == 40
 
