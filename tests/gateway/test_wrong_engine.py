@@ -84,6 +84,18 @@ async def test_another_engine_that_comes_back_in_its_place_is_spoken_to() -> Non
         await eventually(lambda: endpoint.adapter.name == "vllm")
 
 
+async def test_another_engine_that_took_its_place_between_two_probes_is_found_by_another_status() -> None:
+    ready: list[Step] = [wire(http(b""))]
+    listed: list[Step] = [wire(http(cards("sglang", "m")))]
+    paths = {**plain({}), "/ready": ready, "/v1/models": listed}
+    async with ScriptedUpstream(chat_stream(), plain=paths) as u, probing(u.url, "sglang") as endpoint:
+        await eventually(lambda: endpoint.recognised)
+        listed[:] = [wire(http(cards("vllm", "m")))]
+        ready[:] = [wire(http(b"", status="404 Not Found"))]
+        await eventually(lambda: endpoint.adapter.name == "vllm")
+        assert endpoint.health.name == "healthy"
+
+
 def _refused(pool: Pool, endpoint: Endpoint) -> None:
     pool.failed(endpoint, "connect")
 
