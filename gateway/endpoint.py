@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from adapters import ADAPTERS
 from adapters.capabilities import capabilities
+from adapters.engine_facts import fact_source
 from adapters.types import Adapter, EngineTimings
 from policies.health import HealthRules, HealthState, is_untroubled
 from policies.named_tuples import named
@@ -66,10 +67,11 @@ class Endpoint:
         self.capabilities = capabilities(self.adapter.name)
         self.recognised = False
         self.load = NO_SAMPLE
+        self.engine_model = config.model or pool.name
+        self._unloaded_s = 0.0
         self.facts = NO_FACT_SAMPLE
         self.missing = MissingSignals()
         self.cold_load_s: float | None = None
-        self.engine_model = config.model or pool.name
         self.health = HealthState()
         self.transitions: dict[Health, int] = dict.fromkeys(HEALTHS, 0)
         self.told: set[str] = set()
@@ -114,12 +116,23 @@ class Endpoint:
     @facts.setter
     def facts(self, sample: FactSample) -> None:
         self._facts = sample
+        if self.model_loaded is False:
+            self._unloaded_s = sample.asked_s or 0.0
         self._changed()
 
     @property
     def model_loaded(self) -> bool | None:
         """Whether its engine has the model in its memory; None if that is not known."""
         return self._facts.facts.holds(self.engine_model)
+
+    @property
+    def loads_since_s(self) -> float | None:
+        """When its engine, if it loads a model as it is asked for it, was last known not to have this one; 0 if never.
+
+        None of an engine that has its model for as long as it runs.
+        """
+        source = fact_source(self.adapter.name)
+        return self._unloaded_s if source is not None and source.tells == "model_loaded" else None
 
     @property
     def load_penalty_s(self) -> float:
