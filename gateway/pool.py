@@ -181,6 +181,7 @@ class Pool:
             if endpoint.health.misses:
                 endpoint.told.clear()
             self._apply(endpoint, health.probe_succeeded(endpoint.health, endpoint.rules, now_s))
+            self._call_back_if_none()
         else:
             reason = printable(failure, REASON_CHARS)
             self._apply(endpoint, health.probe_failed(endpoint.health, endpoint.rules, now_s, reason))
@@ -199,8 +200,7 @@ class Pool:
                     self.name,
                 )
             endpoint.health = before
-            for other in self._all:
-                self._apply(other, health.needed_again(other.health, other.rules, time.monotonic()))
+            self._call_back()
             return
         endpoint.health = after
         if now == was:
@@ -213,6 +213,17 @@ class Pool:
             endpoint.own.revived()
             endpoint.busy_until_s = None
         _tell(endpoint, now)
+        self._call_back_if_none()
+
+    def _call_back_if_none(self) -> None:
+        """The last one loads its model, or was drained."""
+        if not self.ready:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        """Nobody waits for the end of an ejection any more whose probes go well again."""
+        for other in self._all:
+            self._apply(other, health.needed_again(other.health, other.rules, time.monotonic()))
 
     def _can_spare(self, endpoint: Endpoint) -> bool:
         others = sum(other.healthy for other in self._all if other is not endpoint)

@@ -17,6 +17,7 @@ from tests.fakes.scripted import (
     Step,
     chat_stream,
     end,
+    eventually,
     head,
     json_answer,
     pause,
@@ -172,6 +173,34 @@ async def test_one_that_is_well_again_is_called_back_when_the_last_one_dies() ->
         failing[:] = ["b"]
         while await states(gw) != ["healthy", "ejected"]:
             await gw.post(r0())
+        assert (await gw.post(r0())).content() == "a"
+
+
+@pytest.mark.parametrize("well_first", [True, False])
+@pytest.mark.parametrize("out", ["drained", "loading"])
+async def test_one_that_is_well_again_is_called_back_when_the_last_one_is_out(out: str, well_first: bool) -> None:
+    a_says: list[Step] = [*WELL]
+    b_says: list[Step] = [*WELL]
+    loading = json_answer({"error": {"message": "Loading model"}}, 503)
+    async with (
+        ScriptedUpstream(chat_stream("a"), plain={"/health": a_says}) as a,
+        ScriptedUpstream(chat_stream("b"), plain={"/health": b_says}) as b,
+        running_gateway(config(a.url, b.url, pool_options=health(failures=1))) as gw,
+    ):
+        a_says[:] = json_answer({}, 500)
+        await until(gw, lambda found: found == ["ejected", "healthy"])
+        if well_first:
+            a_says[:] = WELL
+            probes = len(a.probes)
+            await eventually(lambda: len(a.probes) > probes + 2)
+            assert await states(gw) == ["ejected", "healthy"]
+        if out == "loading":
+            b_says[:] = loading
+        else:
+            await gw.post({}, "/weir/endpoints/m-1/drain")
+        await until(gw, lambda found: found[1] == ("loading" if out == "loading" else "draining"))
+        a_says[:] = WELL
+        await until(gw, lambda found: found[0] == "healthy")
         assert (await gw.post(r0())).content() == "a"
 
 
