@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from adapters import ADAPTERS
 from adapters.capabilities import capabilities
+from adapters.engine_facts import fact_source
 from adapters.types import Adapter, EngineTimings
 from policies.health import HealthRules, HealthState, is_untroubled
 from policies.named_tuples import named
@@ -25,6 +26,7 @@ COLD_LOAD_S = 0.5
 """An answer that waited so long for its model found it not loaded."""
 ASSUMED_LOAD_S = 5.0
 """What loading a model costs where that was never measured: never nothing."""
+_AUTHORIZATION = b"authorization"
 # Of a snapshot: health, running, waiting, kv_usage_ratio, sampled_s, slots, load_penalty_s
 _Lasting = tuple[Health, int | None, int | None, float | None, float | None, int | None, float]
 
@@ -37,7 +39,7 @@ class Endpoint:
         adapter: Its dialect: the configured engine's, until another one has been recognised there.
         engine_version: As the engine told it, or "".
         capabilities: What that engine can do in that version.
-        recognised: Whether it has been asked which engine it is since it last came to life.
+        recognised: Whether it has been asked which engine it is since it may last have been started.
         load: What this engine last said of its load.
         facts: What it last said of its settings, and of the models that it holds.
         missing: What it could say of itself and does not.
@@ -51,6 +53,7 @@ class Endpoint:
         transitions: How often it came into which state.
         told: Reasons for an ejection that did not come about, already logged since the endpoint last did well.
         busy_until_s: Until when its engine asked for patience (Retry-After), monotonic; None if it did not.
+        has_credential: The operator has set what its engine asks for, so no client's is shown to it.
     """
 
     def __init__(self, config: EndpointConfig, pool: PoolConfig, learner: Learner | None = None) -> None:
@@ -64,10 +67,11 @@ class Endpoint:
         self.capabilities = capabilities(self.adapter.name)
         self.recognised = False
         self.load = NO_SAMPLE
+        self.engine_model = config.model or pool.name
+        self._unloaded_s = 0.0
         self.facts = NO_FACT_SAMPLE
         self.missing = MissingSignals()
         self.cold_load_s: float | None = None
-        self.engine_model = config.model or pool.name
         self.health = HealthState()
         self.transitions: dict[Health, int] = dict.fromkeys(HEALTHS, 0)
         self.told: set[str] = set()
@@ -83,7 +87,8 @@ class Endpoint:
         self._headers = [(name.lower().encode("ascii"), value.encode()) for name, value in config.headers.items()]
         if config.api_key is not None:
             secret = config.api_key.get_secret_value()
-            self._headers.append((b"authorization", b"Bearer " + secret.encode()))
+            self._headers.append((_AUTHORIZATION, b"Bearer " + secret.encode()))
+        self.has_credential = any(name == _AUTHORIZATION for name, _ in self._headers)
 
     @property
     def health(self) -> HealthState:
@@ -111,12 +116,23 @@ class Endpoint:
     @facts.setter
     def facts(self, sample: FactSample) -> None:
         self._facts = sample
+        if self.model_loaded is False:
+            self._unloaded_s = sample.asked_s or 0.0
         self._changed()
 
     @property
     def model_loaded(self) -> bool | None:
         """Whether its engine has the model in its memory; None if that is not known."""
         return self._facts.facts.holds(self.engine_model)
+
+    @property
+    def loads_since_s(self) -> float | None:
+        """When its engine, if it loads a model as it is asked for it, was last known not to have this one; 0 if never.
+
+        None of an engine that has its model for as long as it runs.
+        """
+        source = fact_source(self.adapter.name)
+        return self._unloaded_s if source is not None and source.tells == "model_loaded" else None
 
     @property
     def load_penalty_s(self) -> float:
@@ -211,10 +227,15 @@ class Endpoint:
         return self.wire("GET", path, b"", headers)
 
     def wire(self, method: str, path: str, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> WireRequest:
-        """Returns the request for this endpoint: its base path, its own headers, our credential."""
+        """Returns the request for this endpoint: its base path, its own headers, our credential.
+
+        Where it has one, a client's is left out: two are an error to most servers.
+        """
         if self._has_version and path.startswith("/v1/"):
             path = path[3:]
         if self._headers:
+            if self.has_credential:
+                headers = tuple([header for header in headers if header[0] != _AUTHORIZATION])
             headers = (*headers, *self._headers)
         return named(WireRequest, (method, self._base_path + path, headers, body))
 

@@ -38,20 +38,24 @@ _TIMER_WORDS = {
 _KIND_TYPES = {"truncated": "truncated_stream", "malformed": "malformed_stream", "encoding": "malformed_stream"}
 
 
-def explain(failure: AttemptFailure, endpoint: str, *, own_path: bool = True) -> tuple[GatewayError, Blame]:
+def explain(
+    failure: AttemptFailure, endpoint: str, *, own_path: bool = True, own_credential: bool = True
+) -> tuple[GatewayError, Blame]:
     """Returns what the client is told if this attempt was the last, and who is to blame.
 
     Args:
         failure: What ended the attempt.
         endpoint: Id of the endpoint.
         own_path: The path is one of Weir's choice, not one that the client wished to be passed on.
+        own_credential: The engine was shown the operator's credential or none, not the client's.
     """
     if isinstance(failure, Unsupported):
         refusal = NoCapable(failure.message, param=failure.param)
         refusal.elsewhere = True
         return refusal, "client"
     if isinstance(failure, EngineFailed):
-        return _engine(failure, endpoint, own_path=own_path)
+        whose = blame(failure.status, own_path=own_path, own_credential=own_credential)
+        return _engine(failure, endpoint, whose), whose
     if isinstance(failure, TimedOut):
         rounded = failure.learned or failure.timer == "wedged"
         limit = f"{round(failure.limit_s, 1) if rounded else failure.limit_s:g} s"
@@ -85,32 +89,27 @@ def broken_off(failure: AttemptFailure, endpoint: str) -> GatewayError:
     return UpstreamFailed(error.message, endpoint=endpoint, type=error.type, error_type="engine_error_event")
 
 
-def _engine(failure: EngineFailed, endpoint: str, *, own_path: bool) -> tuple[GatewayError, Blame]:
-    whose = blame(failure.status, own_path=own_path)
+def _engine(failure: EngineFailed, endpoint: str, whose: Blame) -> GatewayError:
     status, message = failure.status, failure.message
     if status < 400:
         words = f"{endpoint} answered with a redirect; set its url to where it leads (status {status})"
-        return UpstreamFailed(words, endpoint=endpoint, error_type=str(status)), whose
+        return UpstreamFailed(words, endpoint=endpoint, error_type=str(status))
     if whose == "client":
         code = failure.code if failure.code and not failure.code.isdecimal() else None
         if code is None and status == 404:
             code = "not_found"
-        return (
-            EngineRefused(message, status=status, code=code, type=failure.type, param=failure.param, endpoint=endpoint),
-            whose,
+        return EngineRefused(
+            message, status=status, code=code, type=failure.type, param=failure.param, endpoint=endpoint
         )
     if whose == "credential":
         words = f"{endpoint} refused Weir's credential; the operator has to set its api_key"
-        return UpstreamAuthFailed(words, endpoint=endpoint, error_type=str(status)), whose
+        return UpstreamAuthFailed(words, endpoint=endpoint, error_type=str(status))
     if whose == "busy":
-        return EngineBusy(message, status=status, endpoint=endpoint, error_type=str(status)), whose
-    return (
-        UpstreamFailed(
-            message,
-            status=status if status <= 599 else 502,
-            type=failure.type,
-            endpoint=endpoint,
-            error_type=str(status),
-        ),
-        whose,
+        return EngineBusy(message, status=status, endpoint=endpoint, error_type=str(status))
+    return UpstreamFailed(
+        message,
+        status=status if status <= 599 else 502,
+        type=failure.type,
+        endpoint=endpoint,
+        error_type=str(status),
     )

@@ -8,11 +8,16 @@ from policies.usual_waits import UsualWaits
 
 from .flight import AttemptRecord, FlightRecord
 
+MOST_TOKENS_PER_S = 100_000
+"""Of one answer, all its choices together: no engine is nearly as quick, so a count above it is none."""
+_FEW_TOKENS = 10_000  # as many may come at once out of a cache
+
 
 def answered(attempt: AttemptRecord, record: FlightRecord) -> Answered | None:
     """Returns what a good attempt, the record's final one, tells; None of what is no answer of a model.
 
     Of one that went on with a stream its own chunks count: the tokens are of another prompt, or of the whole answer.
+    So they do where the engine's count cannot be.
     """
     sent_s, ended_s = attempt.sent_s, attempt.ended_s
     if sent_s is None or ended_s is None or record.operation == "other":
@@ -22,7 +27,8 @@ def answered(attempt: AttemptRecord, record: FlightRecord) -> Answered | None:
     if usage is None or attempt.resumes:
         output_tokens = attempt.chunks
     else:
-        output_tokens = usage.completion_tokens
+        most_tokens = _FEW_TOKENS + MOST_TOKENS_PER_S * (ended_s - sent_s)
+        output_tokens = usage.completion_tokens if usage.completion_tokens <= most_tokens else attempt.chunks
         if not usage.estimated:
             prompt_tokens, cached_tokens = usage.prompt_tokens, usage.cached_tokens
     if first_s is not None and output_tokens > 1 and not record.client_write_wait_s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from adapters.types import Unsupported
 from policies.named_tuples import named
 from policies.types import Answered, EndpointSnapshot, FirstOutput, Learner
 from policies.wedge import Slowest
@@ -39,7 +40,7 @@ class OwnLoad:
         pending: Those without a first output, the oldest first.
         pending_tokens: Tokens of those prompts that its cache is not believed to hold.
         answers: First outputs that came since it last came to life, and whole answers that showed none.
-        fruitless: Attempts in a row that ended without either.
+        fruitless: Attempts in a row that ended without either; none that was not sent, for its engine cannot do it.
         ttft_s: From an attempt sent to its first output; smoothed, None before any.
         itl_s: Time an output token after the first, likewise.
         slowest: Its slowest recent first outputs; None before any.
@@ -102,6 +103,10 @@ class OwnLoad:
         self.answers = self.fruitless = 0
         self.seen = None
 
+    def restarted(self) -> None:
+        """Its engine was started anew, or is another one: how slow it may be is to be found out again."""
+        self.slowest = None
+
 
 class Lease:
     """One attempt's share of an endpoint's load, for as long as a ``with`` block runs, however it ends.
@@ -139,7 +144,7 @@ class Lease:
         load.seen = None
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: object, failure: BaseException | None, traceback: object) -> None:
         load, outputs = self._load, self.outputs
         load.held_tokens -= self.prompt_tokens
         load.open.discard(self)
@@ -151,7 +156,8 @@ class Lease:
         if not self._showed:
             del load.pending[self]
             load.pending_tokens -= self.uncached_tokens
-            load.fruitless += 1  # unless it is told that all was well
+            if not isinstance(failure, Unsupported):  # its engine was not even asked
+                load.fruitless += 1  # unless it is told that all was well
         load.seen = None
 
     def first_output(self, sent_s: float, now_s: float) -> None:

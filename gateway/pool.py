@@ -36,7 +36,7 @@ MOST_NOTES = 100
 """Choices that are noted in a second: each is as large as its pool, and a sample of many tells as much as all."""
 WEDGED = "wedged: requests wait, and nothing comes out"
 _TAKES_TRAFFIC: frozenset[Health] = frozenset(("healthy", "half_open"))
-_MAY_RESTART: frozenset[Health] = frozenset(("ejected", "loading"))  # what it had in its cache is lost then
+_MAY_RESTART: frozenset[Health] = frozenset(("ejected", "loading", "draining"))  # what it had in its cache is lost then
 
 
 class Pool:
@@ -89,6 +89,10 @@ class Pool:
         missing = needed - nearest.capabilities
         return unsupported(nearest.adapter.name, missing, request) if missing else None
 
+    def shows_own_credential(self, endpoint: Endpoint) -> bool:
+        """Whether its engine is shown the operator's credential, or none; else it is the client's."""
+        return endpoint.has_credential or not self.config.forward_authorization
+
     @property
     def ready(self) -> bool:
         """Whether at least one endpoint takes traffic."""
@@ -127,6 +131,8 @@ class Pool:
     def failed(self, endpoint: Endpoint, reason: str) -> None:
         """A request failed by the engine's fault; the reason is ours, not the engine's words."""
         now_s, certain = time.monotonic(), reason == "connect"
+        if certain:
+            endpoint.recognised = False  # between two probes it may have been started anew
         reason = printable(reason, REASON_CHARS)
         after = health.request_failed(endpoint.health, endpoint.rules, now_s, reason, certain=certain)
         self._apply(endpoint, after)
@@ -138,6 +144,7 @@ class Pool:
 
     def loading(self, endpoint: Endpoint) -> None:
         """The engine said that it loads its model."""
+        endpoint.recognised = False
         self._apply(endpoint, health.engine_loads(endpoint.health, time.monotonic()))
 
     def wedged(self, endpoint: Endpoint) -> None:
@@ -151,7 +158,9 @@ class Pool:
         self._apply(endpoint, health.drain(endpoint.health))
 
     def readmit(self, endpoint: Endpoint) -> None:
-        """It takes traffic at once, drained or ejected."""
+        """It takes traffic at once, drained or ejected, or asked for patience by its engine."""
+        endpoint.busy_until_s = None
+        endpoint.recognised = False
         self._apply(endpoint, health.readmit())
 
     def refused_credential(self, endpoint: Endpoint) -> None:
@@ -172,6 +181,7 @@ class Pool:
             if endpoint.health.misses:
                 endpoint.told.clear()
             self._apply(endpoint, health.probe_succeeded(endpoint.health, endpoint.rules, now_s))
+            self._call_back_if_none()
         else:
             reason = printable(failure, REASON_CHARS)
             self._apply(endpoint, health.probe_failed(endpoint.health, endpoint.rules, now_s, reason))
@@ -190,8 +200,7 @@ class Pool:
                     self.name,
                 )
             endpoint.health = before
-            for other in self._all:
-                self._apply(other, health.needed_again(other.health, other.rules, time.monotonic()))
+            self._call_back()
             return
         endpoint.health = after
         if now == was:
@@ -202,7 +211,19 @@ class Pool:
             self.prompts.forget(endpoint.id)
         if was not in _TAKES_TRAFFIC and now in _TAKES_TRAFFIC:
             endpoint.own.revived()
+            endpoint.busy_until_s = None
         _tell(endpoint, now)
+        self._call_back_if_none()
+
+    def _call_back_if_none(self) -> None:
+        """The last one loads its model, or was drained."""
+        if not self.ready:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        """Nobody waits for the end of an ejection any more whose probes go well again."""
+        for other in self._all:
+            self._apply(other, health.needed_again(other.health, other.rules, time.monotonic()))
 
     def _can_spare(self, endpoint: Endpoint) -> bool:
         others = sum(other.healthy for other in self._all if other is not endpoint)

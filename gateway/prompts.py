@@ -26,6 +26,7 @@ TOKENS_PER_MEDIUM = 512
 MOST_TOOLS = 256
 """So many tools, by their names, tell one set of tools from another."""
 _KEYS = {"chat": "messages", "text_completion": "prompt"}
+_IN_TOKENS = {"text_completion": "prompt", "embeddings": "input"}
 _ESCAPE_SAMPLE_BYTES = 1024
 # \u4e00 is six bytes of a body and three of text
 _ESCAPE_EXCESS_BYTES = 3
@@ -38,7 +39,7 @@ class Prompt(NamedTuple):
         size_bytes: Of the whole body.
         text_bytes: Those of them that count as text; JSON's short escapes and the request's own fields among them.
         media: Images and recordings in it.
-        known_tokens: Their number, of a prompt given in tokens; else 0.
+        known_tokens: Their number, of prompts given in tokens; else 0.
         start_bytes: Where in the body it begins.
         end_bytes: Where it ends, or the body does.
         blocks: Hashes of its beginnings; none if the pool's policy does not ask for them.
@@ -83,7 +84,7 @@ def read_prompt(request: GatewayRequest, needs: Capabilities, *, prefixes: bool)
         if escapes:
             sample_bytes = min(_ESCAPE_SAMPLE_BYTES, size_bytes - middle)
             text_bytes -= min(escapes * _ESCAPE_EXCESS_BYTES * size_bytes // sample_bytes, size_bytes // 2)
-    known_tokens = _token_ids(request.body) if operation == "text_completion" else 0
+    known_tokens = _token_ids(request.body.get(_IN_TOKENS[operation])) if operation in _IN_TOKENS else 0
     key = _KEYS.get(operation) if prefixes else None
     if key is None:
         return Prompt(size_bytes, text_bytes, media, known_tokens)
@@ -185,10 +186,15 @@ class Prompts:
         return believed
 
 
-def _token_ids(body: Mapping[str, Any]) -> int:
-    """The tokens of a prompt that is a list of them."""
-    ids = as_list(body.get("prompt"))
-    return len(ids) if ids and ids[0].__class__ is int else 0
+def _token_ids(prompt: Any) -> int:
+    """The tokens of a prompt that is a list of them, or of several such prompts."""
+    ids = as_list(prompt)
+    if not ids:
+        return 0
+    if ids[0].__class__ is int:
+        return len(ids)
+    prompts = [each for each in map(as_list, ids) if each is not None]
+    return sum(map(len, prompts)) if len(prompts) == len(ids) else 0
 
 
 def _comes_after(body: Mapping[str, Any], key: str, other: str) -> bool:

@@ -127,7 +127,7 @@ class Proxy:
             self._metrics.retried(pool.name, error.error_type or error.code)
             # Neither a refused connection nor an engine that lacks something tells anything about the next endpoint
             if error.error_type != "connect" and not error.elsewhere:
-                await asyncio.sleep(wait_s(len(tried) + 1, random.random()))
+                await asyncio.sleep(wait_s(made + 1, random.random()))
                 attempt = chosen(pool, call.query._replace(tried=tried), perf_counter())  # things may have changed
                 if attempt is None:
                     raise error
@@ -164,7 +164,6 @@ class Proxy:
         gaps = self._metrics.endpoint(pool.name, record.model, endpoint.id, attempt.role).gaps
         tokens = call.query.prompt_tokens
         lease = endpoint.own.lease(tokens, tokens - call.query.cached_tokens.get(endpoint.id, 0), attempt.chosen_s)
-        pool.prompts.sent(call.prompt, endpoint.id)
         relay = Relay(
             record,
             attempt,
@@ -213,7 +212,8 @@ class Proxy:
         self, call: Call, endpoint: Endpoint, attempt: AttemptRecord, relay: Relay, failure: AttemptFailure
     ) -> GatewayError:
         """Tells the fleet whose fault it was, and returns what the client is told."""
-        error, whose = explain(failure, endpoint.id, own_path=call.request.operation != "other")
+        own_path, own_credential = call.request.operation != "other", call.pool.shows_own_credential(endpoint)
+        error, whose = explain(failure, endpoint.id, own_path=own_path, own_credential=own_credential)
         if call.committed and not call.opaque and attempt.first_output_s is not None:
             error = broken_off(failure, endpoint.id)
             whose = "client" if error.error_type == "total_timeout" or isinstance(failure, NotJoined) else "engine"
@@ -250,6 +250,7 @@ class Proxy:
                 attempt.outcome = "ok"
                 return
         path, body, streamed, dropped = adapter.encode(request, endpoint.config.model or call.pool.name)
+        call.pool.prompts.sent(call.prompt, endpoint.id)
         wire = endpoint.wire(request.method, path, body, (*call.headers, *context_headers(call.record, attempt)))
         exchange = await endpoint.upstream.send(wire, relay, connect_timeout_s=call.pool.config.timeouts.connect_s)
         del wire, body  # a prompt is not kept for as long as its answer runs

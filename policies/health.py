@@ -142,7 +142,7 @@ def probe_succeeded(state: HealthState, rules: HealthRules, now_s: float) -> Hea
 
 
 def needed_again(state: HealthState, rules: HealthRules, now_s: float) -> HealthState:
-    """The last that takes traffic fails: an ejection during which probes go well is over at once."""
+    """The last that takes traffic fails, or none does: an ejection during which probes go well is over at once."""
     if state.name != "ejected" or not state.hits:
         return state
     return _back(replace(state, ejected_until_s=now_s), rules, now_s)

@@ -52,15 +52,15 @@ def has_room(second: EndpointSnapshot, view: PoolView) -> bool:
 
     It is not compared with the first one's endpoint: a policy that sees that one hang sends the others all the traffic,
     and so the better it is, the busier they look. It has at most twice the pool's average without an output, and at
-    most twice the average open; a slot is free and none waits, as far as that is known, and its engine has not asked
-    for patience.
+    most twice the average open; a slot is free and none waits, as far as that is known now, and its engine has not
+    asked for patience.
     """
     healthy = [e for e in view.endpoints if e.health == "healthy"] or [second]
     return (
         second.pending <= _ROOM * max(sum([e.pending for e in healthy]) / len(healthy), 1.0)
         and second.in_flight <= _ROOM * max(sum([e.in_flight for e in healthy]) / len(healthy), 1.0)
         and (second.slots is None or second.in_flight < second.slots)
-        and not second.waiting
+        and not second.has_queue(view.now_s)
         and (second.busy_until_s is None or second.busy_until_s <= view.now_s)
     )
 

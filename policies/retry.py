@@ -13,18 +13,20 @@ _FIRST_WAIT_S = 0.05
 _LONGEST_WAIT_S = 1.0
 
 
-def blame(status: int, *, own_path: bool = True) -> Blame:
+def blame(status: int, *, own_path: bool = True, own_credential: bool = True) -> Blame:
     """Says whose fault a status is that is no success.
 
     Args:
         status: 300 to 599.
         own_path: The path is one of Weir's choice, not one that the client wished to be passed on.
+        own_credential: The engine was shown the operator's credential or none, not the client's.
 
     ``client``: passed on, not retried, not counted. ``busy``: another endpoint may do it; not ejected. ``credential``:
     the engine refuses ours. ``engine``: another endpoint may do it, and it counts against this one.
     """
     if status in (401, 403):
-        return "credential"
+        # A path may be forbidden to everybody; what is not known who asks is known of none
+        return "credential" if own_credential and (own_path or status == 401) else "client"
     if status in (429, 503):
         return "busy"
     # Whatever one client's request can bring about must not take an endpoint from all the others. 501 is a feature

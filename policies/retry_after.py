@@ -24,7 +24,7 @@ def retry_after_s(value: str, now_unix_s: float) -> float | None:
         return min(float(text), LONGEST_S)
     try:
         until = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the second is what a year of eleven digits makes
         return None
     if until.tzinfo is None:
         until = until.replace(tzinfo=UTC)  # -0000: RFC 9110 has no other zone than GMT

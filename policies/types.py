@@ -16,6 +16,8 @@ HEALTHS: tuple[Health, ...] = get_args(Health)
 Header = tuple[bytes, bytes]
 NOTHING: frozenset[str] = frozenset()
 NO_TOKENS: Mapping[str, int] = MappingProxyType({})
+FRESH_S = 10.0
+"""For so long an engine's word counts that it has requests waiting."""
 
 
 class EndpointSnapshot(NamedTuple):
@@ -68,6 +70,10 @@ class EndpointSnapshot(NamedTuple):
     load_penalty_s: float = 0.0
     busy_until_s: float | None = None
     fruitless: int = 0
+
+    def has_queue(self, now_s: float) -> bool:
+        """Whether its engine has said lately that it has requests waiting."""
+        return bool(self.waiting) and self.sampled_s is not None and now_s - self.sampled_s <= FRESH_S
 
 
 class PoolView(NamedTuple):

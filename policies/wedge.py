@@ -54,7 +54,13 @@ class Waiting(NamedTuple):
 
 
 def is_wedged(
-    waiting: Waiting, own: Slowest | None, peers: Slowest | None, now_s: float, *, needed: int = SEVERAL
+    waiting: Waiting,
+    own: Slowest | None,
+    peers: Slowest | None,
+    now_s: float,
+    *,
+    needed: int = SEVERAL,
+    loads_since_s: float | None = None,
 ) -> bool:
     """Returns whether it is certain that the endpoint hangs.
 
@@ -64,6 +70,8 @@ def is_wedged(
         peers: Those of the slowest other endpoint of its pool.
         now_s: Monotonic.
         needed: So many have to have waited for too long.
+        loads_since_s: Of an engine that loads a model when it is asked for it: when it last was known not to have it,
+            0 if it never was; None of any other engine. Of a load, which may take minutes, nothing is concluded.
     """
     if len(waiting.sent_s) < needed:
         return False
@@ -73,6 +81,8 @@ def is_wedged(
     sent_s = waiting.sent_s[needed - 1]
     heard_s = waiting.output_s
     cold = own is None or heard_s is None or waiting.sent_s[0] - heard_s > COLD_S
+    if loads_since_s is not None and (cold or heard_s is None or heard_s <= loads_since_s):
+        return False
     longer = max(waiting.prompt_tokens / max(usual.prompt_tokens, 1.0), 1.0)
     limit_s = max(COLD_FLOOR_S if cold else FLOOR_S, factor * usual.wait_s * longer)
     return now_s - (sent_s if heard_s is None else max(sent_s, heard_s)) > limit_s

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -66,22 +67,18 @@ class FileSource:
         Raises:
             SourceError: The file cannot be read.
         """
-        store = self._open()
-        try:
+        with self._opened() as store:
             yield from store.between(from_unix_s, to_unix_s, pool)
-        finally:
-            store.close()
 
     def _read(self, ask: Callable[[FlightStore], list[FlightRecord]]) -> list[FlightRecord]:
-        store = self._open()
-        try:
+        with self._opened() as store:
             return ask(store)
-        finally:
-            store.close()
 
-    def _open(self) -> FlightStore:
+    @contextmanager
+    def _opened(self) -> Generator[FlightStore]:
         try:
-            return FlightStore.reading(self._path)
+            with closing(FlightStore.reading(self._path)) as store:
+                yield store
         except StoreError as error:
             raise SourceError(
                 f"{error}. The key recorder.path says where they are: name the configuration with -c, or the file with"

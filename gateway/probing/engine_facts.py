@@ -10,8 +10,9 @@ from adapters.types import AdapterError
 
 from ..endpoint import Endpoint
 from .engine_detection import Questioner
-from .engine_loads import ABSENT, REST
+from .engine_loads import ABSENT, CAUSE_CHARS, REST
 from .fact_sample import NO_FACT_SAMPLE, FactSample
+from .printable import printable
 
 log = logging.getLogger("weir.engine_facts")
 
@@ -57,7 +58,7 @@ class FactWatch:
     async def _ask(self, source: FactSource) -> EngineFacts:
         reply = await self._questioner.ask(source.path)
         if reply is None:
-            return self._untold(source, "no whole answer in time")
+            return self._untold(source, printable(self._questioner.failure, CAUSE_CHARS))
         if reply.status in ABSENT:
             self._settled = True
         if reply.status != 200:

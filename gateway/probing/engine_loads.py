@@ -11,6 +11,7 @@ from adapters.types import AdapterError
 from ..endpoint import Endpoint
 from .engine_detection import Questioner
 from .load_sample import LoadSample
+from .printable import printable
 
 log = logging.getLogger("weir.engine_loads")
 
@@ -18,6 +19,7 @@ ANSWER_BYTES = 4_194_304
 """The most that is read of an answer. vLLM writes 70 kB for each of its ranks; a megabyte is searched in 1 ms."""
 REST = 10
 """An engine is left alone for so many times as long as it took to answer."""
+CAUSE_CHARS = 200
 ABSENT = frozenset((404, 405, 501))
 """Statuses of a path that the engine does not have, as it is or as it was started."""
 
@@ -63,7 +65,7 @@ class LoadWatch:
         etag, known = self._known.get(source.path, ("", UNKNOWN))
         reply = await self._questioner.ask(source.path, etag)
         if reply is None:
-            return self._untold(source, "no whole answer in time")
+            return self._untold(source, printable(self._questioner.failure, CAUSE_CHARS))
         if reply.status == 304 and etag:
             return known
         if reply.status in ABSENT:

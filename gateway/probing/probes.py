@@ -7,6 +7,7 @@ import logging
 import random
 import time
 import traceback
+from typing import NamedTuple
 
 from adapters import ADAPTERS
 from adapters.loading import READ_BYTES, probe_says_loading
@@ -25,6 +26,20 @@ from .listed_models import doubt
 log = logging.getLogger("weir.probes")
 
 VERSION_CHARS = 64
+
+
+class Probed(NamedTuple):
+    """What came of one probe.
+
+    Attributes:
+        failure: Why the endpoint cannot serve; None if it can.
+        loads: It is only because it loads its model.
+        status: Of its answer; None without one.
+    """
+
+    failure: str | None
+    loads: bool = False
+    status: int | None = None
 
 
 class NotAsked(Exception):
@@ -53,29 +68,31 @@ class Probes:
         rules = pool.config.health
         load = LoadWatch(endpoint, rules.timeout_s)
         facts = FactWatch(endpoint, rules.timeout_s)
+        status: int | None = None
         while True:
-            loads = False
             try:
-                failure, loads = await self._probe(endpoint, rules.timeout_s)
+                probed = await self._probe(endpoint, rules.timeout_s)
             except NotAsked:
                 await asyncio.sleep(rules.interval_s)
                 continue
             except Exception as fault:
                 self._unforeseen(endpoint, fault)
-                failure = f"probe failed: {type(fault).__name__}"
-            if loads:
+                probed = Probed(f"probe failed: {type(fault).__name__}")
+            if probed.loads:
                 pool.loading(endpoint)
             else:
-                pool.probed(endpoint, failure)
+                pool.probed(endpoint, probed.failure)
             # Jitter, so that many gateways do not ask an engine in step
             pause_s = rules.interval_s * random.uniform(0.9, 1.1)
-            if failure is not None:
+            if probed.failure is not None or probed.status != status:
                 endpoint.recognised = False  # what comes back may be another version, or another engine
-            else:
+            status = probed.status
+            if probed.failure is None:
                 try:
                     if not endpoint.recognised and await self._recognise(endpoint, rules.timeout_s):
                         load.recognised()
                         facts.recognised()
+                        endpoint.own.restarted()
                     asked_s = time.monotonic()
                     await load.sample()
                     await facts.sample()
@@ -92,8 +109,8 @@ class Probes:
             frames = "".join(traceback.format_tb(fault.__traceback__))
             log.error("a probe of endpoint %s failed by a fault of Weir's: %s\n%s", endpoint.id, name, frames)
 
-    async def _probe(self, endpoint: Endpoint, timeout_s: float) -> tuple[str | None, bool]:
-        """Returns why the endpoint cannot serve, or None; and whether it is only because it loads its model.
+    async def _probe(self, endpoint: Endpoint, timeout_s: float) -> Probed:
+        """Asks whether the endpoint can serve.
 
         Raises:
             NotAsked: Weir could not.
@@ -102,16 +119,17 @@ class Probes:
         try:
             answer = await fetch(endpoint.questions, question, timeout_s, READ_BYTES, lambda status: status >= 500)
         except TimeoutError:
-            return f"no answer to a probe within {timeout_s:g} s", False
+            return Probed(f"no answer to a probe within {timeout_s:g} s")
         except TransportError as error:
             if error.kind == "local":
                 raise NotAsked from error
-            return f"probe failed: {error}", False
+            return Probed(f"probe failed: {error}")
         status = answer.head.status
         # A server that has no such path lives, and says no more
         if status < 500:
-            return None, False
-        return f"probe answered {status}", probe_says_loading(endpoint.adapter.name, status, answer.body)
+            return Probed(None, status=status)
+        loads = probe_says_loading(endpoint.adapter.name, status, answer.body)
+        return Probed(f"probe answered {status}", loads, status)
 
     async def _recognise(self, endpoint: Endpoint, timeout_s: float) -> bool:
         try:

@@ -48,7 +48,8 @@ def _look(pool: Pool, endpoint: Endpoint, now_s: float) -> None:
     if state.name not in ("healthy", "half_open"):
         return
     peers = [other.own.slowest for other in pool.endpoints.values() if other is not endpoint]
-    if is_wedged(waiting(endpoint), own.slowest, _slowest(peers), now_s, needed=needed):
+    loads_since_s = endpoint.loads_since_s
+    if is_wedged(waiting(endpoint), own.slowest, _slowest(peers), now_s, needed=needed, loads_since_s=loads_since_s):
         pool.wedged(endpoint)
         if endpoint.health.name == "ejected":
             _give_up(endpoint)

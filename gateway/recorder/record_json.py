@@ -50,7 +50,7 @@ def load(data: bytes) -> list[FlightRecord]:
         abilities, rows, records = orjson.loads(data)
         known = decision_json.endpoints(abilities, rows)
         return [_record(known, *told) for told in records]
-    except (TypeError, AttributeError) as error:
+    except (TypeError, AttributeError, LookupError) as error:
         raise ValueError("no flight records") from error
 
 

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -107,14 +108,11 @@ class Recorder:
         if self._path is None or self._thread is None:
             return []
         try:
-            store = FlightStore.reading(self._path)
+            with closing(FlightStore.reading(self._path)) as store:
+                return ask(store)
         except StoreError as error:
             log.warning("%s", error)
             return []
-        try:
-            return ask(store)
-        finally:
-            store.close()
 
     # --- the thread
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import heapq
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -51,8 +52,9 @@ class OtherVersion(StoreError):
 class FlightStore:
     """One connection to the file; used by one thread at a time."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
+        self._path = path
 
     @classmethod
     def writing(cls, path: Path) -> FlightStore:
@@ -78,7 +80,7 @@ class FlightStore:
             connection.execute(f"PRAGMA user_version = {_VERSION}")
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"cannot write {path}: {error}; name another file as recorder.path") from error
-        return cls(connection)
+        return cls(connection, path)
 
     @classmethod
     def reading(cls, path: Path) -> FlightStore:
@@ -99,7 +101,7 @@ class FlightStore:
         if version != _VERSION:
             connection.close()
             raise OtherVersion(f"{path} is of another version of Weir")
-        return cls(connection)
+        return cls(connection, path)
 
     # --- writing
 
@@ -156,43 +158,55 @@ class FlightStore:
         (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
         return int((pages - free) * page_bytes)
 
-    # --- reading
+    # --- reading: StoreError if the file cannot be read
 
     def named(self, name: str) -> list[FlightRecord]:
         """Returns the records of a request id or a trace id, the oldest first."""
-        found = self._connection.execute("SELECT id FROM batches WHERE instr(ids, ?)", (checksums(name),)).fetchall()
-        records = [r for (batch,) in found for r in self._batch(batch) if name in (r.request_id, r.trace_id)]
+        with self._reads():
+            found = self._connection.execute("SELECT id FROM batches WHERE instr(ids, ?)", (checksums(name),))
+            batches = [batch for (batch,) in found.fetchall()]
+            records = [r for batch in batches for r in self._batch(batch) if name in (r.request_id, r.trace_id)]
         return sorted(records, key=lambda record: record.received_unix_s)
 
     def slowest(self, most: int, since_unix_s: float, pool: str | None = None) -> list[FlightRecord]:
         """Returns the records that took longest, the slowest first."""
         found: list[tuple[float, int, int, FlightRecord]] = []
-        batches = self._connection.execute(
-            "SELECT id, longest_s FROM batches WHERE last_unix_s >= ? ORDER BY longest_s DESC", (since_unix_s,)
-        )
-        for batch, longest_s in batches:
-            if len(found) == most and longest_s <= found[0][0]:
-                break  # no other batch has a longer one
-            for at, record in enumerate(self._batch(batch)):
-                if record.received_unix_s >= since_unix_s and pool in (None, record.pool):
-                    heapq.heappush(found, (wall_s(record), batch, at, record))
-                    if len(found) > most:
-                        heapq.heappop(found)
+        with self._reads():
+            batches = self._connection.execute(
+                "SELECT id, longest_s FROM batches WHERE last_unix_s >= ? ORDER BY longest_s DESC", (since_unix_s,)
+            )
+            for batch, longest_s in batches:
+                if len(found) == most and longest_s <= found[0][0]:
+                    break  # no other batch has a longer one
+                for at, record in enumerate(self._batch(batch)):
+                    if record.received_unix_s >= since_unix_s and pool in (None, record.pool):
+                        heapq.heappush(found, (wall_s(record), batch, at, record))
+                        if len(found) > most:
+                            heapq.heappop(found)
         return [record for *_, record in sorted(found, reverse=True)]
 
     def between(self, from_unix_s: float, to_unix_s: float, pool: str | None = None) -> Iterator[FlightRecord]:
         """Yields the records that were received in a span of time; about in the order in which they ended."""
-        batches = self._connection.execute(
-            "SELECT id FROM batches WHERE first_unix_s < ? AND last_unix_s >= ? ORDER BY id", (to_unix_s, from_unix_s)
-        )
-        for (batch,) in batches:
-            for record in self._batch(batch):
-                if from_unix_s <= record.received_unix_s < to_unix_s and pool in (None, record.pool):
-                    yield record
+        with self._reads():
+            batches = self._connection.execute(
+                "SELECT id FROM batches WHERE first_unix_s < ? AND last_unix_s >= ? ORDER BY id",
+                (to_unix_s, from_unix_s),
+            )
+            for (batch,) in batches:
+                for record in self._batch(batch):
+                    if from_unix_s <= record.received_unix_s < to_unix_s and pool in (None, record.pool):
+                        yield record
 
     def _batch(self, batch: int) -> list[FlightRecord]:
         found = self._connection.execute("SELECT records FROM flights WHERE batch = ?", (batch,)).fetchone()
         return [] if found is None else load(found[0])  # None: relieved meanwhile
+
+    @contextmanager
+    def _reads(self) -> Generator[None]:
+        try:
+            yield
+        except (sqlite3.Error, ValueError) as error:
+            raise StoreError(f"cannot read {self._path}: {error}; if it is damaged, move it away") from error
 
     def close(self) -> None:
         self._connection.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from operator import itemgetter
 from typing import ClassVar
 
@@ -96,7 +95,7 @@ class Latency:
                 if spent_s > 0.0:
                     most_s = MOST_PROGRESS * oldest_tokens * token_s
                     ttft_s -= spent_s if spent_s < most_s else most_s
-            elif asks_again and now_s - last_first_s > _UNHEARD_S:
+            elif asks_again and not load_s and now_s - last_first_s > _UNHEARD_S:  # not at the cost of loading a model
                 unheard.append(len(costs))
             gap_s = pace_s * (held + REQUEST_TOKENS * in_flight + own_held)
             if slots is not None and in_flight >= slots:  # one of the answers that run must end first
@@ -166,14 +165,11 @@ def _sample(able: list[EndpointSnapshot], cached_tokens: Mapping[str, int], seed
     turn = (seed >> 16) % len(able)
     turned = able[turn:] + able[:turn]
     picked = sorted(turned, key=_queue)[:_SHORTEST] + turned[:_OTHERS]
-    if not cached_tokens or _is_even(cached_tokens, len(able)):
+    # Asked of these alone: what was tried, or is out, or on the other side of a canary, may hold more
+    held = [cached_tokens.get(endpoint_id, 0) for endpoint_id in map(_id, able)] if cached_tokens else [0]
+    if held.count(held[0]) == len(held):  # it tells none from another
         picked += turned[_OTHERS : _OTHERS + _OWNERS]
     else:
-        owners = frozenset(sorted(cached_tokens, key=cached_tokens.__getitem__, reverse=True)[:_OWNERS])
-        picked += compress(able, map(owners.__contains__, map(_id, able)))
+        owners = sorted(range(len(held)), key=held.__getitem__, reverse=True)[:_OWNERS]
+        picked += [able[place] for place in owners if held[place]]
     return list(dict(zip(map(_id, picked), picked, strict=True)).values())
-
-
-def _is_even(cached_tokens: Mapping[str, int], endpoints: int) -> bool:
-    """Whether as much is cached everywhere, so that it tells none from another."""
-    return len(cached_tokens) >= endpoints and min(cached_tokens.values()) == max(cached_tokens.values())

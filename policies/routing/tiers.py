@@ -23,12 +23,10 @@ class Tiers:
     Attributes:
         tiers: The first to be used first.
         overflow_at: Requests of ours in flight with which an endpoint is full, by its id; for those that have it.
-        fresh_s: For so long an engine's word counts that it has requests waiting.
     """
 
     tiers: tuple[Tier, ...]
     overflow_at: Mapping[str, int]
-    fresh_s: float = 10.0
 
     def lowest(self, able: list[EndpointSnapshot], now_s: float) -> tuple[list[EndpointSnapshot], str]:
         """Returns the endpoints of the first tier with room, of all if none has; and why, if not of the first."""
@@ -44,5 +42,4 @@ class Tiers:
         most = self.overflow_at.get(endpoint.endpoint_id)
         if most is not None and endpoint.in_flight >= most:
             return True
-        told_s = endpoint.sampled_s
-        return bool(endpoint.waiting) and told_s is not None and now_s - told_s <= self.fresh_s
+        return endpoint.has_queue(now_s)

@@ -145,6 +145,25 @@ async def test_engines_that_were_not_asked_are_no_attempts_however_many_there_ar
         assert not any(upstream.requests for upstream in made[:-1])
 
 
+async def test_the_wait_before_a_further_attempt_does_not_grow_by_engines_that_were_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attempts: list[int] = []
+
+    def waited(attempt: int, jitter: float) -> float:
+        attempts.append(attempt)
+        return 0.0
+
+    monkeypatch.setattr("gateway.proxy.wait_s", waited)
+    failing = json_answer({"error": {"message": "engine trouble", "code": 500}}, 500)
+    async with AsyncExitStack() as stack:
+        made = [await stack.enter_async_context(ScriptedUpstream(failing)) for _ in range(6)]
+        endpoints = [{"url": u.url, "engine": e} for u, e in zip(made, ["tgi"] * 4 + ["vllm"] * 2, strict=True)]
+        gw = await stack.enter_async_context(running_gateway(config(*endpoints)))
+        assert (await gw.post(r0(**BESIDE_TOOLS))).status == 500
+    assert attempts in ([2], [2, 3])  # the second, if one that cannot do it comes last
+
+
 async def test_what_an_engine_said_that_was_asked_is_told_and_not_that_another_cannot_do_it() -> None:
     busy = json_answer({"error": {"message": "full", "code": 503}}, 503)
     async with ScriptedUpstream(busy) as able, ScriptedUpstream(answer) as limited:

@@ -7,7 +7,7 @@ import pytest
 from tests.fakes.endpoint_health import becomes, health_of, listed
 from tests.fakes.gateway import RunningGateway, config, running_gateway
 from tests.fakes.raw_client import Reply, r0, request_bytes
-from tests.fakes.scripted import ScriptedUpstream, chat_stream, hang, head, role, rst, tok
+from tests.fakes.scripted import ScriptedUpstream, chat_stream, hang, head, json_answer, role, rst, tok
 
 ADMIN = [("authorization", "Bearer t0ken")]
 QUICK = {"health": {"interval": "10ms", "timeout": "20s", "eject": "1h", "eject_max": "1h"}}
@@ -49,6 +49,20 @@ async def test_what_runs_on_a_drained_endpoint_goes_on() -> None:
         assert (await gw.post(r0())).status == 503
         assert await gw.total("weir_endpoint_in_flight") == 1
         assert not u.last.left.is_set()
+
+
+@pytest.mark.parametrize("words", [("readmit",), ("drain", "readmit")])
+async def test_one_that_is_readmitted_need_not_wait_for_what_its_engine_asked_for(words: tuple[str, ...]) -> None:
+    later = json_answer({"error": {"message": "later"}}, 429, ("retry-after", "60"))
+    async with (
+        ScriptedUpstream(later, *[chat_stream("one")] * 8) as one,
+        ScriptedUpstream(chat_stream("two")) as two,
+        running_gateway(config(one.url, two.url, pool_options=QUICK)) as gw,
+    ):
+        assert {(await gw.post(r0())).content() for _ in range(4)} == {"two"}
+        for word in words:
+            await order(gw, "m-0", word)
+        assert {(await gw.post(r0())).content() for _ in range(2)} == {"one", "two"}
 
 
 async def test_the_last_endpoint_can_be_drained_and_requests_are_told() -> None:

@@ -17,6 +17,7 @@ from tests.fakes.scripted import (
     Step,
     chat_stream,
     end,
+    eventually,
     head,
     json_answer,
     pause,
@@ -175,6 +176,34 @@ async def test_one_that_is_well_again_is_called_back_when_the_last_one_dies() ->
         assert (await gw.post(r0())).content() == "a"
 
 
+@pytest.mark.parametrize("well_first", [True, False])
+@pytest.mark.parametrize("out", ["drained", "loading"])
+async def test_one_that_is_well_again_is_called_back_when_the_last_one_is_out(out: str, well_first: bool) -> None:
+    a_says: list[Step] = [*WELL]
+    b_says: list[Step] = [*WELL]
+    loading = json_answer({"error": {"message": "Loading model"}}, 503)
+    async with (
+        ScriptedUpstream(chat_stream("a"), plain={"/health": a_says}) as a,
+        ScriptedUpstream(chat_stream("b"), plain={"/health": b_says}) as b,
+        running_gateway(config(a.url, b.url, pool_options=health(failures=1))) as gw,
+    ):
+        a_says[:] = json_answer({}, 500)
+        await until(gw, lambda found: found == ["ejected", "healthy"])
+        if well_first:
+            a_says[:] = WELL
+            probes = len(a.probes)
+            await eventually(lambda: len(a.probes) > probes + 2)
+            assert await states(gw) == ["ejected", "healthy"]
+        if out == "loading":
+            b_says[:] = loading
+        else:
+            await gw.post({}, "/weir/endpoints/m-1/drain")
+        await until(gw, lambda found: found[1] == ("loading" if out == "loading" else "draining"))
+        a_says[:] = WELL
+        await until(gw, lambda found: found[0] == "healthy")
+        assert (await gw.post(r0())).content() == "a"
+
+
 async def test_a_lone_endpoint_serves_again_as_soon_as_it_can() -> None:
     failing = [True]
     async with (
@@ -199,6 +228,47 @@ async def test_a_refused_credential_ejects_at_once_and_tells_the_operator(status
         assert statuses.count(200) == 7
         assert await states(gw) == ["ejected", "healthy"]
         assert "api_key" in gw.logs.text
+
+
+CALLER = [("authorization", "Bearer caller")]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_credential_of_the_clients_own_that_is_refused_ejects_nobody(status: int) -> None:
+    options = {**health(), "forward_authorization": True}
+    async with (
+        ScriptedUpstream(json_answer(FAILED, status)) as u,
+        ScriptedUpstream(chat_stream()) as other,
+        running_gateway(config(u.url, other.url, pool_options=options)) as gw,
+    ):
+        replies = [await gw.post(r0(), headers=CALLER) for _ in range(8)]
+        assert {reply.status for reply in replies} == {200, status}
+        assert {reply.error["message"] for reply in replies if reply.status == status} == {"engine trouble"}
+        assert await states(gw) == ["healthy", "healthy"]
+
+
+async def test_an_endpoint_with_a_credential_of_its_own_is_shown_no_other_and_ejected_if_that_is_refused() -> None:
+    options = {**health(), "forward_authorization": True}
+    async with (
+        ScriptedUpstream(json_answer(FAILED, 401)) as u,
+        ScriptedUpstream(chat_stream()) as other,
+        running_gateway(config({"url": u.url, "api_key": "own"}, other.url, pool_options=options)) as gw,
+    ):
+        for _ in range(4):
+            await gw.post(r0(), headers=CALLER)
+        assert [value for name, value in u.last.headers if name == b"authorization"] == [b"Bearer own"]
+        assert other.last.header("authorization") == b"Bearer caller"
+        assert await states(gw) == ["ejected", "healthy"]
+
+
+async def test_a_path_that_a_client_made_up_and_an_engine_forbids_ejects_nobody() -> None:
+    async with (
+        ScriptedUpstream(json_answer(FAILED, 403)) as u,
+        running_gateway(config(u.url, u.url + "/", pool_options=health(failures=1))) as gw,
+    ):
+        for _ in range(4):
+            assert (await gw.post({"model": "m"}, path="/v1/made/up")).status == 403
+        assert await states(gw) == ["healthy", "healthy"]
 
 
 async def test_probes_go_on_while_one_engine_hangs() -> None:

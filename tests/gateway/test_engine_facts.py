@@ -91,6 +91,20 @@ async def test_a_model_that_is_not_loaded_costs_what_loading_it_has_cost() -> No
         await eventually(lambda: endpoint.snapshot().load_penalty_s == 6.0)
 
 
+async def test_when_a_model_was_last_not_in_memory_is_remembered() -> None:
+    listed = holding("m:latest")
+    async with scripted("ollama", api__ps=listed) as u, probing(u.url, "ollama") as endpoint:
+        await eventually(lambda: endpoint.model_loaded is True)
+        assert endpoint.loads_since_s == 0
+        listed[:] = holding()
+        await eventually(lambda: (endpoint.loads_since_s or 0) > 0)
+        listed[:] = holding("m:latest")
+        await eventually(lambda: endpoint.model_loaded is True)
+        assert (endpoint.loads_since_s or 0) > 0
+    async with scripted("llamacpp") as u, probing(u.url, "llamacpp") as endpoint:
+        assert endpoint.loads_since_s is None
+
+
 async def test_what_is_not_answered_any_more_is_not_known_any_more() -> None:
     listed = holding()
     async with scripted("ollama", api__ps=listed) as u, probing(u.url, "ollama") as endpoint:

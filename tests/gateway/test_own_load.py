@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from adapters.types import Unsupported
 from gateway.config import EndpointConfig, PoolConfig
 from gateway.endpoint import Endpoint
 from gateway.own_load import OwnLoad
@@ -128,3 +129,10 @@ def test_attempts_without_an_answer_are_counted_until_there_is_one() -> None:
     fail()
     own.revived()
     assert own.fruitless == 0
+
+
+def test_a_request_that_its_engine_was_not_asked_for_is_no_attempt_without_an_answer() -> None:
+    own = OwnLoad()
+    with pytest.raises(Unsupported), own.lease(100, 40, 1.0):
+        raise Unsupported("not with tools", "response_format")
+    assert (own.fruitless, own.in_flight, own.pending_tokens, own.held_tokens) == (0, 0, 0, 0)

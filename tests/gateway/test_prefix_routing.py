@@ -182,6 +182,41 @@ async def test_an_ejected_endpoint_is_forgotten(asked: list[tuple[PoolView, Rout
         assert asked[-1][1].cached_tokens == {}
 
 
+async def test_a_drained_endpoint_is_forgotten_for_its_engine_is_restarted_then(
+    asked: list[tuple[PoolView, RouteQuery]],
+) -> None:
+    async with (
+        ScriptedUpstream(json_answer(completion())) as a,
+        ScriptedUpstream(json_answer(completion())) as b,
+        running_gateway(pool(a, b)) as gw,
+    ):
+        name = (await gw.post(chat(WORDS))).header("x-weir-endpoint") or ""
+        await gw.post(chat(WORDS))
+        assert name in asked[-1][1].cached_tokens
+        for word in ("drain", "readmit"):
+            await gw.post({}, f"/weir/endpoints/{name}/{word}")
+        await gw.post(chat(WORDS))
+        assert asked[-1][1].cached_tokens == {}
+
+
+async def test_an_engine_that_was_not_asked_for_it_cannot_do_it_holds_nothing(
+    asked: list[tuple[PoolView, RouteQuery]],
+) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    answer = json_answer(completion())
+    async with ScriptedUpstream(answer) as a, ScriptedUpstream(answer) as b:
+        endpoints = [{"url": b.url, "engine": "vllm", "id": "b"}, {"url": a.url, "engine": "tgi", "id": "a"}]
+        options = {"routing": {"policy": "least_in_flight"}}
+        async with running_gateway(config(*endpoints, pool_options=options)) as gw:
+            for _ in range(3):
+                reply = await gw.post(chat(WORDS, tools=tools, response_format=schema))
+                assert (reply.status, reply.header("x-weir-endpoint")) == (200, "b")
+            assert await gw.total("weir_retries_total", reason="unsupported_parameter") >= 1
+        assert not a.requests
+    assert asked[-1][1].cached_tokens.keys() == {"b"}
+
+
 async def test_what_is_believed_cached_is_not_pending(asked: list[tuple[PoolView, RouteQuery]]) -> None:
     opened = asyncio.Event()
     held: Script = [head(200, "sse"), gate(opened), *chat_stream()[1:]]

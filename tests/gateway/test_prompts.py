@@ -91,9 +91,20 @@ def test_only_so_much_is_searched_for_media() -> None:
     assert media_in(b" " * SEARCHED_BYTES + b';base64,aaaa"', images=True, recordings=False) == Media(1, 0)
 
 
-def test_a_prompt_in_tokens_is_counted() -> None:
-    asked = request({"prompt": list(range(1000))}, "text_completion")
-    assert Prompts(NAMES, None).tokens(read(asked)) == 1000
+@pytest.mark.parametrize("ids", [list(range(1000)), [list(range(600)), list(range(400))]], ids=["one", "two"])
+def test_a_prompt_in_tokens_is_counted(ids: list[object]) -> None:
+    for asked in (request({"prompt": ids}, "text_completion"), request({"input": ids}, "embeddings")):
+        prompts = Prompts(NAMES, None)
+        assert prompts.tokens(read(asked)) == 1000
+        before = prompts.ratio
+        prompts.answered(read(asked), "a", counted(1000))
+        assert prompts.ratio == before, "of text it tells nothing"
+
+
+@pytest.mark.parametrize("odd", [[[]], ["word", [1]], [[1], "word"], [None], {}, 5])
+def test_what_only_looks_like_tokens_is_estimated(odd: object) -> None:
+    asked = request({"input": odd, "user": WORDS}, "embeddings")
+    assert Prompts(NAMES, None).tokens(read(asked)) == round(len(asked.raw) / 4)
 
 
 def test_escaped_letters_are_as_long_as_others() -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from adapters import ADAPTERS
+from gateway.config import PoolConfig
+from gateway.endpoint import Endpoint
+from gateway.pool import Pool
+from policies.wedge import Slowest
 from tests.fakes.gateway import config, running_gateway
 from tests.fakes.named_engines import ENGINES, cards, engine, http, plain
 from tests.fakes.probing import probing
@@ -76,6 +82,40 @@ async def test_another_engine_that_comes_back_in_its_place_is_spoken_to() -> Non
         listed[:] = [wire(http(cards("nobody", "m")))]
         health[:] = [wire(http(b""))]
         await eventually(lambda: endpoint.adapter.name == "vllm")
+
+
+async def test_another_engine_that_took_its_place_between_two_probes_is_found_by_another_status() -> None:
+    ready: list[Step] = [wire(http(b""))]
+    listed: list[Step] = [wire(http(cards("sglang", "m")))]
+    paths = {**plain({}), "/ready": ready, "/v1/models": listed}
+    async with ScriptedUpstream(chat_stream(), plain=paths) as u, probing(u.url, "sglang") as endpoint:
+        await eventually(lambda: endpoint.recognised)
+        listed[:] = [wire(http(cards("vllm", "m")))]
+        ready[:] = [wire(http(b"", status="404 Not Found"))]
+        await eventually(lambda: endpoint.adapter.name == "vllm")
+        assert endpoint.health.name == "healthy"
+
+
+def _refused(pool: Pool, endpoint: Endpoint) -> None:
+    pool.failed(endpoint, "connect")
+
+
+@pytest.mark.parametrize("sign", [_refused, Pool.loading, Pool.readmit], ids=["refused", "loading", "readmitted"])
+async def test_an_engine_that_may_have_been_restarted_between_two_probes_is_asked_again_and_measured_anew(
+    sign: Callable[[Pool, Endpoint], None],
+) -> None:
+    listed: list[Step] = [wire(http(cards("sglang", "m")))]
+    paths = {**plain({}), "/v1/models": listed}
+    async with ScriptedUpstream(chat_stream(), plain=paths) as u, probing(u.url, "vllm") as endpoint:
+        await eventually(lambda: endpoint.adapter.name == "sglang")
+        endpoint.own.slowest = Slowest(0.1, 10.0)
+        listed[:] = [wire(http(cards("vllm", "m")))]
+        asked = len(u.probes)
+        await eventually(lambda: len(u.probes) > asked + 3)
+        assert (endpoint.adapter.name, endpoint.own.slowest) == ("sglang", Slowest(0.1, 10.0))
+        sign(Pool(PoolConfig(name="m", endpoints=(endpoint.config,))), endpoint)
+        await eventually(lambda: endpoint.adapter.name == "vllm")
+        assert endpoint.own.slowest is None
 
 
 async def test_the_credential_goes_with_the_questions_and_a_versioned_path_is_kept() -> None:

@@ -55,9 +55,14 @@ def test_a_second_attempt_goes_only_where_there_is_room() -> None:
     assert room(endpoint(in_flight=2, pending=1), late)
     assert room(endpoint(busy_until_s=9.0), late)
     assert not room(endpoint(busy_until_s=11.0), late)
-    assert not room(endpoint(waiting=1), late)
+    assert not room(endpoint(waiting=1, sampled_s=0.0), late)
     assert room(endpoint(in_flight=1, slots=2), late)
     assert not room(endpoint(in_flight=2, slots=2), late)
+
+
+@pytest.mark.parametrize("sampled_s", [None, -0.1])
+def test_a_queue_that_an_engine_told_of_long_ago_takes_no_room(sampled_s: float | None) -> None:
+    assert room(endpoint()._replace(waiting=1, sampled_s=sampled_s), endpoint(in_flight=1, pending=1))
 
 
 def test_that_the_late_ones_endpoint_is_shunned_makes_the_others_no_busier_than_they_are() -> None:

@@ -179,12 +179,25 @@ def test_an_idle_endpoint_that_was_long_silent_is_asked_again_now_and_then() -> 
     assert "silent" not in share(endpoint("quick"), silent._replace(pending=1, oldest_s=NOW_S - 5, pending_tokens=10))
 
 
+def test_one_that_would_have_to_load_the_model_is_not_asked_again_for_its_silence_alone() -> None:
+    silent = endpoint("silent", QUICK._replace(last_first_s=NOW_S - 60.0), load_penalty_s=5.0)
+    assert "silent" not in share(endpoint("heard"), silent, turns=2000)
+
+
 @pytest.mark.parametrize("seed", range(0, 1 << 22, 1 << 16))
 def test_of_many_a_sample_is_looked_at_that_has_the_holders_and_an_empty_one(seed: int) -> None:
     crowd = [endpoint(f"e{i}", pending_tokens=50_000 + i) for i in range(40)]
     crowd[31] = endpoint("empty")
     assert chosen(*crowd, seed=seed | 1 << 32) == "empty"
     held = RouteQuery(prompt_tokens=90_000, cached_tokens={"e7": 512, "e9": 89_000, "gone": 90_000})
+    assert chosen(*crowd, query=held, seed=seed | 1 << 32) == "e9"
+
+
+@pytest.mark.parametrize("seed", range(0, 1 << 22, 1 << 18))
+def test_of_many_those_that_hold_most_of_the_prompt_are_among_those_that_may_be_chosen(seed: int) -> None:
+    crowd = [endpoint(f"e{i}", pending_tokens=50_000 + i) for i in range(40)]
+    cached_tokens = {"e1": 89_900, "e2": 89_900, "gone": 89_900, "e9": 89_000}
+    held = RouteQuery(frozenset({"e1", "e2"}), prompt_tokens=90_000, cached_tokens=cached_tokens)
     assert chosen(*crowd, query=held, seed=seed | 1 << 32) == "e9"
 
 

@@ -33,6 +33,16 @@ def test_a_redirect_is_the_engines_fault_but_on_a_path_that_the_client_chose(sta
     assert blame(status, own_path=False) == "client"
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_credential_that_the_client_showed_is_the_clients(status: int) -> None:
+    assert blame(status, own_credential=False) == "client"
+
+
+def test_a_path_that_is_forbidden_is_no_credential_refused() -> None:
+    assert blame(403, own_path=False) == "client"
+    assert blame(401, own_path=False) == "credential"
+
+
 @settings(deadline=None)
 @given(status=st.integers(400, 599))
 def test_no_status_is_left_out(status: int) -> None:

@@ -19,12 +19,14 @@ def wedged(
     own: Slowest | None = USUAL,
     peers: Slowest | None = None,
     needed: int = 2,
+    unloaded_s: float | None = None,
 ) -> bool:
     """Whether requests that wait for so long, while nothing came for ``silent_s``, are evidence enough."""
     now_s = 1000.0
     sent = tuple(now_s - wait_s for wait_s in waits_s)
     output_s = None if silent_s is None else now_s - silent_s
-    return is_wedged(Waiting(sent, tokens, output_s), own, peers, now_s, needed=needed)
+    loads_since_s = None if unloaded_s is None else now_s - unloaded_s
+    return is_wedged(Waiting(sent, tokens, output_s), own, peers, now_s, needed=needed, loads_since_s=loads_since_s)
 
 
 def test_several_that_wait_much_longer_than_usual_in_silence_are_certain() -> None:
@@ -36,6 +38,16 @@ def test_one_that_waits_is_no_evidence_unless_it_is_the_trial() -> None:
     assert not wedged(40.0)
     assert not wedged(40.0, 1.0), "the second has not waited for long"
     assert wedged(40.0, needed=1)
+
+
+@pytest.mark.parametrize("needed", [1, 2])
+def test_of_a_model_that_may_be_loading_nothing_is_concluded(needed: int) -> None:
+    waits = (40.0, 40.0)
+    assert wedged(*waits, needed=needed, unloaded_s=60.0), "it gave output since"
+    assert not wedged(*waits, needed=needed, unloaded_s=50.0)
+    assert not wedged(*waits, needed=needed, unloaded_s=1000.0, silent_s=40.0 + COLD_S + 1)
+    assert not wedged(*waits, needed=needed, unloaded_s=1000.0, silent_s=None, peers=USUAL)
+    assert not wedged(*waits, needed=needed, unloaded_s=1000.0, own=None, peers=USUAL)
 
 
 def test_an_idle_endpoint_is_not_suspected() -> None:

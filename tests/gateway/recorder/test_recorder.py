@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,20 @@ def test_a_file_that_cannot_be_used_is_told_and_memory_serves(tmp_path: Path, ca
     recorder.stop()
 
 
+async def test_a_file_that_is_damaged_meanwhile_is_told_and_memory_serves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = recording(tmp_path / "f")
+    recorder.observe((flight(),))
+    await eventually(lambda: stored(tmp_path / "f") == 1)
+    with closing(sqlite3.connect(tmp_path / "f", isolation_level=None)) as connection:
+        connection.execute("UPDATE flights SET records = x'00ff'")
+    assert len(recorder.named("r1")) == 1
+    assert len(recorder.slowest(3, UNIX_S, None)) == 1
+    assert "if it is damaged, move it away" in caplog.text
+    recorder.stop()
+
+
 def test_a_disk_that_takes_no_more_costs_records_that_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +154,7 @@ def test_a_disk_that_takes_no_more_costs_records_that_are_counted(
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
-        return FlightStore(connection)
+        return FlightStore(connection, path)
 
     monkeypatch.setattr(FlightStore, "writing", full)
     recorder = recording(tmp_path / "f")

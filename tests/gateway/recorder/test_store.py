@@ -6,6 +6,8 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
@@ -136,6 +138,34 @@ def test_another_kind_of_file_is_told_and_left_as_it_is(tmp_path: Path, content:
     with pytest.raises(StoreError):
         FlightStore.reading(path)
     assert path.read_bytes() == content
+
+
+DAMAGES = {
+    "no JSON": "UPDATE flights SET records = x'00ff'",
+    "other JSON": "UPDATE flights SET records = '{}'",
+    "no endpoint": """UPDATE flights SET records = '[[], [[0, "e"]], []]'""",
+    "no table": "DROP TABLE flights",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda store: store.named("r3"),
+        lambda store: store.slowest(2, UNIX_S),
+        lambda store: list(store.between(UNIX_S, UNIX_S + 60)),
+    ],
+    ids=["named", "slowest", "between"],
+)
+def test_a_damaged_file_is_told(tmp_path: Path, damage: str, asked: Callable[[FlightStore], object]) -> None:
+    filled(tmp_path / "f", 6).close()
+    with closing(sqlite3.connect(tmp_path / "f", isolation_level=None)) as connection:
+        connection.execute(damage)
+    store = FlightStore.reading(tmp_path / "f")
+    with pytest.raises(StoreError, match=r"cannot read .*/f: .*; if it is damaged, move it away"):
+        asked(store)
+    store.close()
 
 
 def test_another_versions_file_is_told(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,13 @@ def test_what_cannot_be_replayed_is_said(
 ) -> None:
     assert main(["replay", "--policy", "latency", "--file", file, *arguments]) == 1
     assert said in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_said(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("UPDATE flights SET records = x'00ff'")
+    assert main(["replay", "--policy", "latency", "--file", file]) == 1
+    assert f"cannot read {file}" in capsys.readouterr().err
 
 
 def test_records_without_a_decision_tell_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
