@@ -9,10 +9,10 @@ from adapters.engine_facts import NO_FACTS, EngineFacts, FactSource, fact_source
 from adapters.types import AdapterError
 
 from ..endpoint import Endpoint
+from ..printable import printable
 from .engine_detection import Questioner
 from .engine_loads import ABSENT, CAUSE_CHARS, REST
 from .fact_sample import NO_FACT_SAMPLE, FactSample
-from .printable import printable
 
 log = logging.getLogger("weir.engine_facts")
 

@@ -9,9 +9,9 @@ from adapters.engine_load import UNKNOWN, EngineLoad, LoadSource, load_sources, 
 from adapters.types import AdapterError
 
 from ..endpoint import Endpoint
+from ..printable import printable
 from .engine_detection import Questioner
 from .load_sample import LoadSample
-from .printable import printable
 
 log = logging.getLogger("weir.engine_loads")
 

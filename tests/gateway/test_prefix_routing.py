@@ -203,7 +203,7 @@ async def test_an_engine_that_was_not_asked_for_it_cannot_do_it_holds_nothing(
     asked: list[tuple[PoolView, RouteQuery]],
 ) -> None:
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    tools: list[dict[str, Any]] = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
     answer = json_answer(completion())
     async with ScriptedUpstream(answer) as a, ScriptedUpstream(answer) as b:
         endpoints = [{"url": b.url, "engine": "vllm", "id": "b"}, {"url": a.url, "engine": "tgi", "id": "a"}]

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config import Config
 from gateway.fleet import Fleet
-from gateway.wedge_watch import WedgeWatch
+from gateway.probing.wedge_watch import WedgeWatch
 from policies.wedge import Slowest
 
 

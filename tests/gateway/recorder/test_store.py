@@ -146,18 +146,15 @@ DAMAGES = {
     "no endpoint": """UPDATE flights SET records = '[[], [[0, "e"]], []]'""",
     "no table": "DROP TABLE flights",
 }
+ASKED: dict[str, Callable[[FlightStore], object]] = {
+    "named": lambda store: store.named("r3"),
+    "slowest": lambda store: store.slowest(2, UNIX_S),
+    "between": lambda store: list(store.between(UNIX_S, UNIX_S + 60)),
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.parametrize(
-    "asked",
-    [
-        lambda store: store.named("r3"),
-        lambda store: store.slowest(2, UNIX_S),
-        lambda store: list(store.between(UNIX_S, UNIX_S + 60)),
-    ],
-    ids=["named", "slowest", "between"],
-)
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 def test_a_damaged_file_is_told(tmp_path: Path, damage: str, asked: Callable[[FlightStore], object]) -> None:
     filled(tmp_path / "f", 6).close()
     with closing(sqlite3.connect(tmp_path / "f", isolation_level=None)) as connection:
