@@ -148,16 +148,20 @@ DAMAGES = {
 }
 
 
+def _named(store: FlightStore) -> object:
+    return store.named("r3")
+
+
+def _slowest(store: FlightStore) -> object:
+    return store.slowest(2, UNIX_S)
+
+
+def _between(store: FlightStore) -> object:
+    return list(store.between(UNIX_S, UNIX_S + 60))
+
+
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.parametrize(
-    "asked",
-    [
-        lambda store: store.named("r3"),
-        lambda store: store.slowest(2, UNIX_S),
-        lambda store: list(store.between(UNIX_S, UNIX_S + 60)),
-    ],
-    ids=["named", "slowest", "between"],
-)
+@pytest.mark.parametrize("asked", [_named, _slowest, _between])
 def test_a_damaged_file_is_told(tmp_path: Path, damage: str, asked: Callable[[FlightStore], object]) -> None:
     filled(tmp_path / "f", 6).close()
     with closing(sqlite3.connect(tmp_path / "f", isolation_level=None)) as connection:
