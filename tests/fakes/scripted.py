@@ -13,7 +13,6 @@ import asyncio
 import json
 import socket
 import struct
-import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -230,6 +229,7 @@ class ScriptedUpstream:
         self._plain = {**PLAIN, **(plain or {})}
         self._server: asyncio.Server | None = None
         self._open: set[_Connection] = set()
+        self._told = asyncio.Event()  # of a connection
         self.requests: list[Request] = []
         self.probes: list[Request] = []
         self.connections = 0
@@ -262,20 +262,30 @@ class ScriptedUpstream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
-        await asyncio.sleep(0)  # of what it has only just accepted asyncio forgets the socket, if its server closes
+        await self._all_told()
         self._server.close()
         for connection in list(self._open):
             connection.transport.abort()
         await eventually(lambda: not self._open)
-        if sys.version_info >= (3, 13):  # those too of which nobody was told yet
-            self._server.abort_clients()
-            await self._server.wait_closed()
         if self.failures and error is None:
             raise self.failures[0]
+
+    async def _all_told(self) -> None:
+        """Waits until asyncio has told of all it has accepted: if the server closes before, it forgets their sockets.
+
+        One more connection is told of after all that came before it.
+        """
+        last, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", self.port)
+        name = last.get_extra_info("sockname")
+        while not any(connection.transport.get_extra_info("peername") == name for connection in self._open):
+            self._told.clear()
+            await self._told.wait()
+        last.abort()
 
     def opened(self, connection: _Connection) -> None:
         self.connections += 1
         self._open.add(connection)
+        self._told.set()
 
     def closed(self, connection: _Connection) -> None:
         self._open.discard(connection)
