@@ -159,7 +159,8 @@ class Httpx2Exchange:
         self._sink = sink
         self._connect_timeout_s = connect_timeout_s
         self._connecting: asyncio.Timeout | None = None
-        self._link: _Link | None = None
+        self._link: _Link | None = None  # to be dropped if this is aborted
+        self._carrier: _Link | None = None  # until the task is over
         self._task: asyncio.Task[None] | None = None
         self._sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._returned = asyncio.Event()
@@ -210,6 +211,7 @@ class Httpx2Exchange:
             await self._sent
         except BaseException:
             self.abort()
+            self._sent = _settled()  # the error in it has a traceback, which holds this exchange
             raise
         self._returned.set()
 
@@ -233,6 +235,10 @@ class Httpx2Exchange:
             if not self._deaf:
                 self._deaf = True
                 self._sink.on_end()
+        finally:
+            if self._carrier is not None:
+                self._carrier.leave()
+            self._carrier = self._connecting = None  # the latter holds the task, and what ended it with its frames
 
     # --- the steps of a run
 
@@ -240,7 +246,7 @@ class Httpx2Exchange:
         link = self._upstream.take_idle()
         self.reused = link is not None
         while True:
-            self._link = link = link or _Link(self._upstream)
+            self._link = self._carrier = link = link or _Link(self._upstream)
             self.connected_s = 0.0
             link.begin(self)
             try:
@@ -252,6 +258,7 @@ class Httpx2Exchange:
                 if not self.reused or link.heard_bytes:
                     raise
                 link.drop()
+                link.leave()
                 link = None
                 self.reused = False
             else:
@@ -349,9 +356,14 @@ class _Link(httpcore2.AsyncNetworkBackend):
         self._wire: _Wire | None = None
         self._dropped = False
         self._expiry: asyncio.TimerHandle | None = None
-        self.connection = upstream.connection_over(self)
+        self._connection: httpcore2.AsyncConnectionInterface | None = upstream.connection_over(self)
         self.exchange: Httpx2Exchange | None = None
         self.heard_bytes = 0
+
+    @property
+    def connection(self) -> httpcore2.AsyncConnectionInterface:
+        assert self._connection is not None  # a dropped one is used by the exchange that it was dropped under alone
+        return self._connection
 
     @property
     def broke_off(self) -> bool:
@@ -377,6 +389,12 @@ class _Link(httpcore2.AsyncNetworkBackend):
     def begin(self, exchange: Httpx2Exchange) -> None:
         self.exchange = exchange
         self.heard_bytes = 0
+
+    def leave(self) -> None:
+        """Its exchange is over, however it ended."""
+        self.exchange = None
+        if self._dropped:
+            self._take_apart()
 
     def opened(self, wire: _Wire) -> None:
         self._wire = wire
@@ -407,6 +425,13 @@ class _Link(httpcore2.AsyncNetworkBackend):
         self._upstream.forget(self)
         if self._wire is not None:
             self._wire.abort()
+        if self.exchange is None:
+            self._take_apart()
+
+    def _take_apart(self) -> None:
+        """It, the wire and httpcore2's connection hold each other: garbage until a collection, with the request."""
+        self._wire = None
+        self._connection = None
 
 
 class _Wire(asyncio.Protocol, httpcore2.AsyncNetworkStream):
@@ -549,6 +574,12 @@ class _Wire(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _settled() -> asyncio.Future[None]:
+    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    settled.set_result(None)
+    return settled
 
 
 def _left_over(response: httpcore2.Response) -> bool:

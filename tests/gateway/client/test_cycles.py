@@ -164,10 +164,14 @@ def requests_under_way() -> bool:
     return any("run_asgi" in str(task.get_coro()) for task in asyncio.all_tasks())
 
 
+@pytest.mark.parametrize("transport", ["native", "httpx2"])
 @pytest.mark.parametrize("way", WAYS)
-async def test_nothing_of_a_request_waits_for_the_collector(way: str, connections: Connections) -> None:
+async def test_nothing_of_a_request_waits_for_the_collector(way: str, transport: str, connections: Connections) -> None:
     script, ask = WAYS[way]
-    async with ScriptedUpstream(script) as u, running_gateway(config(u.url)) as gw:
+    async with (
+        ScriptedUpstream(script) as u,
+        running_gateway(config({"url": u.url, "transport": transport})) as gw,
+    ):
         for _ in range(3):
             await ask(gw, u)
         await eventually(lambda: connections.open == 0)
