@@ -21,9 +21,9 @@ from gateway.config import Config, EndpointConfig, MetricsConfig, PoolConfig
 from gateway.fleet import Fleet
 from gateway.flight import AttemptRecord, FlightRecord
 from gateway.instruments.exposition import OPENMETRICS, TEXT, Format
+from gateway.instruments.worker_numbers import Seat, WorkerNumbers
 from gateway.metrics import Metrics
 from gateway.probing.scrape import scrape
-from gateway.workers.worker_numbers import Seat, WorkerNumbers
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 

@@ -19,6 +19,7 @@ from .fleet import Fleet
 from .flight_log import FlightLog
 from .instruments.gc_pauses import GENERATIONS, GcPauses
 from .instruments.loop_lag import LoopLag
+from .instruments.worker_numbers import Seat, WorkerNumbers
 from .metrics import Metrics
 from .openai_api import OPERATIONS, OpenAiApi
 from .ops_api import OpsApi
@@ -34,7 +35,6 @@ from .requests_api import RequestsApi
 from .routes import Routes
 from .tracing import Tracing
 from .workers.publisher import Publisher
-from .workers.worker_numbers import Seat, WorkerNumbers
 
 _ADMIN_PATHS = ("/metrics", "/weir")
 

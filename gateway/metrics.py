@@ -23,8 +23,8 @@ from .instruments.genai_view import GenAiView
 from .instruments.metrics_text import OTHER, CounterFamily, Family, HistogramFamily, Part, ReadFamily, Room
 from .instruments.process_metrics import ProcessMetrics
 from .instruments.request_series import RequestSeries
+from .instruments.worker_numbers import WorkerNumbers
 from .probing.load_sample import LoadSample
-from .workers.worker_numbers import WorkerNumbers
 
 
 class Metrics:

@@ -17,7 +17,7 @@ from .asgi_relay import RelayProtocol
 from .config import Config
 from .config.values import split_address
 from .dead_peers import CLIENT_S, find_dead_peer
-from .workers.worker_numbers import Seat
+from .instruments.worker_numbers import Seat
 
 BACKLOG = 4096
 # Clients keep idle connections for as long as they like; nginx's own default is 75 s.

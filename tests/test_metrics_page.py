@@ -8,8 +8,8 @@ from pathlib import Path
 from gateway.config import MetricsConfig
 from gateway.instruments import histogram
 from gateway.instruments.exposition import OPENMETRICS
+from gateway.instruments.worker_numbers import Seat, WorkerNumbers
 from gateway.metrics import Metrics
-from gateway.workers.worker_numbers import Seat, WorkerNumbers
 from tests.fakes.flown import fleet, fly
 
 PAGE = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from ..config.problems import ConfigError
-from .operator_client import CannotAsk, add_gateway_arguments, client
+from ..operator_client import CannotAsk, add_gateway_arguments, client
 from .terminal import Terminal
 
 _COLUMNS = ("endpoint", "pool", "engine", "health", "in flight", "TTFT", "a token", "why")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .operator_client import add_order_arguments as add_arguments
-from .operator_client import give_order
+from ..operator_client import add_order_arguments as add_arguments
+from ..operator_client import give_order
 
 __all__ = ["add_arguments", "run"]
 

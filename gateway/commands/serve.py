@@ -16,13 +16,13 @@ from ..config.file import DEFAULT_FILE, load
 from ..config.models import DEFAULT_LISTEN
 from ..config.problems import ConfigError
 from ..config.values import address
+from ..instruments.numbers_folder import CannotUseFolder
 from ..open_files import allow_many_files
 from ..probing.discovery import discover
 from ..server import CannotListen
 from ..stopping import Stopping
 from ..tuning import Collections
 from ..workers.command import supervise
-from ..workers.numbers_folder import CannotUseFolder
 from .arguments import whole
 
 log = logging.getLogger("weir")

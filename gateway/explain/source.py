@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from ..attribution.explanation import Explanation, explanation
-from ..commands.operator_client import CannotAsk, Refused, ask_gateway
 from ..flight import FlightRecord
+from ..operator_client import CannotAsk, Refused, ask_gateway
 from ..recorder.store import FlightStore, StoreError
 
 # A record is written a moment after its request ended.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ..workers.worker_numbers import WorkerNumbers
 from .histogram import DURATION, GAP, QUEUE, SMALL, TOKENS, TTFT
 from .metrics_text import CounterFamily, Family, HistogramFamily, Room
+from .worker_numbers import WorkerNumbers
 
 PROMPT_TOKENS = (256, 1024, 4096, 16384, 65536)
 """Where prompts are told apart by their length."""

@@ -11,10 +11,10 @@ from math import fsum
 from operator import add
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from ..workers.number_file import SharedHistogram, newest_exemplars
 from . import exposition
 from .exposition import HistogramText, Kind
 from .histogram import Distribution, Exemplar, Histogram
+from .number_file import SharedHistogram, newest_exemplars
 
 OTHER = "other"
 REMEMBERED = 10_000

@@ -10,8 +10,8 @@ from prometheus_client import generate_latest as text
 from prometheus_client.openmetrics import exposition
 from prometheus_client.registry import Collector
 
-from ..workers.worker_numbers import Living
 from .exposition import END
+from .worker_numbers import Living
 
 
 class ProcessMetrics:

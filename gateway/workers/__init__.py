@@ -1,1 +1,1 @@
-"""Several processes that serve as one: who starts them, and the numbers that they share."""
+"""Several processes that serve as one: who starts them, and who starts them again."""

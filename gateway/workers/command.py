@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from ..config import Config
 from ..config.values import same_address, split_address
+from ..instruments.numbers_folder import numbers_folder
 from ..server import CannotListen, bind
-from .numbers_folder import numbers_folder
 from .supervisor import Supervisor
 
 

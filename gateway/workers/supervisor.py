@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..config import Config
+from ..instruments.number_file import tell_death
+from ..instruments.worker_numbers import Seat
 from ..server import FAREWELL_S
 from ..stopping import INSISTING, stop_signals
 from . import worker
-from .number_file import tell_death
-from .worker_numbers import Seat
 
 log = logging.getLogger("weir")
 

@@ -10,9 +10,9 @@ import uvloop
 
 from .. import server
 from ..config import Config
+from ..instruments.worker_numbers import Seat
 from ..stopping import Stopping
 from ..tuning import Collections
-from .worker_numbers import Seat
 
 READY = b"r"  # what a worker says to its supervisor
 STOP = b"s"  # what it hears; the end of the line means the same: the supervisor is gone

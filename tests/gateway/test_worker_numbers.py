@@ -15,9 +15,9 @@ from gateway.config import MetricsConfig
 from gateway.fleet import Fleet
 from gateway.instruments.exposition import OPENMETRICS
 from gateway.instruments.histogram import TTFT, Exemplar, Histogram
+from gateway.instruments.number_file import NumberFile, SharedHistogram, index_path, tell_death, values_path
+from gateway.instruments.worker_numbers import Seat, WorkerNumbers
 from gateway.metrics import Metrics
-from gateway.workers.number_file import NumberFile, SharedHistogram, index_path, tell_death, values_path
-from gateway.workers.worker_numbers import Seat, WorkerNumbers
 from tests.fakes.flown import TRACE_ID, fleet, fly, record, samples, total
 
 Folders = pytest.TempPathFactory

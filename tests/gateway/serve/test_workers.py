@@ -411,7 +411,7 @@ import socket, sys
 from pathlib import Path
 from gateway.workers import worker
 from gateway.config.file import load
-from gateway.workers.worker_numbers import Seat
+from gateway.instruments.worker_numbers import Seat
 _, file, folder, line = sys.argv
 sys.exit(worker.run(load(Path(file)), Seat(0, 1, Path(folder)), socket.socket(fileno=int(line))))
 """

@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from ..instruments.histogram import Counts, Exemplar, count
+from .histogram import Counts, Exemplar, count
 
 log = logging.getLogger("weir.metrics")
 

@@ -14,11 +14,11 @@ import httpx2
 
 from adapters.json_values import as_list, as_object
 
-from ..config import OperatorConfig
-from ..config.file import DEFAULT_FILE, load_part
-from ..config.models import DEFAULT_LISTEN
-from ..config.problems import ConfigError
-from ..config.values import split_address
+from .config import OperatorConfig
+from .config.file import DEFAULT_FILE, load_part
+from .config.models import DEFAULT_LISTEN
+from .config.problems import ConfigError
+from .config.values import split_address
 
 _ANSWER_S = 30.0
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
