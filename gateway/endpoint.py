@@ -89,6 +89,7 @@ class Endpoint:
             secret = config.api_key.get_secret_value()
             self._headers.append((_AUTHORIZATION, b"Bearer " + secret.encode()))
         self.has_credential = any(name == _AUTHORIZATION for name, _ in self._headers)
+        self._replaces_credentials = self.has_credential and pool.forward_authorization  # else none comes
 
     @property
     def health(self) -> HealthState:
@@ -234,7 +235,7 @@ class Endpoint:
         if self._has_version and path.startswith("/v1/"):
             path = path[3:]
         if self._headers:
-            if self.has_credential:
+            if self._replaces_credentials:
                 headers = tuple([header for header in headers if header[0] != _AUTHORIZATION])
             headers = (*headers, *self._headers)
         return named(WireRequest, (method, self._base_path + path, headers, body))

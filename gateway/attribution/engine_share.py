@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from adapters.types import EngineTimings
+from policies.types import FRESH_S
 
 from ..flight import AttemptRecord
 from .phase import Phase
-
-# Below this, an endpoint's load of so many seconds ago says nothing of the moment at which the request came.
-FRESH_S = 10.0
 
 
 def until_first_output(attempt: AttemptRecord, wait_s: float) -> list[Phase]:

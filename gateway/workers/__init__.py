@@ -1,1 +1,1 @@
-"""Several processes that serve as one: who starts them, and who starts them again."""
+"""Several processes that serve as one: what starts them, and starts another when one dies."""
